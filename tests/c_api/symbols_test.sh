@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library shows what the headers declare and nothing else.
+# The library exports exactly what the headers declare.
 #   symbols_test.sh LIBRARY NM HEADER...
 set -euo pipefail
 library=$1 nm=$2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fovea backends: vLLM's table as it was first published, row by row, against what the program says.
+"""fovea backends: vLLM's table as first published, row by row, against the program's output.
 
 Usage: backends_test.py PROGRAM
 """
@@ -32,7 +32,7 @@ STANDARD = {
     ("TREE_ATTN", ""): (HALF, "auto", "%16", WIDE, False, False, False, "Decoder", "Any"),
     ("TRITON_ATTN", ""): (FLOATS, FP8S, "%16", "Any", True, True, False, "All", "Any"),
 }
-# The row of CPU_ATTN stands beside ours.
+# vLLM's row of CPU_ATTN is listed next to Fovea's.
 CPU_ATTN = (FLOATS, "auto", "Any", "32, 64, 80, 96, 112, 128, 160, 192, 224, 256", False, False, False, "All", "N/A")
 
 # Name: dtypes, KV dtypes, block sizes, head sizes, sink, sparse, MM prefix, DCP, types, compute capability. Two
@@ -106,7 +106,7 @@ class Backends(unittest.TestCase):
     def test_standard_rows(self):
         ids = ["dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "spans", "dcp", "types", "compute_capability"]
         for key, expected in STANDARD.items():
-            # Where the other documents say more, the table's row stands beside ours.
+            # If the other documents list more, the table's row is listed next to Fovea's.
             self.assertEqual(self.values(self.rows[key].get("documented", self.rows[key]["columns"]), ids), expected, key)
             self.assertIs(self.rows[key]["columns"]["mla"], False, key)
         self.assertEqual(self.values(self.rows["CPU_ATTN", ""]["documented"], ids), CPU_ATTN)

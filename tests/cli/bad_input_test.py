@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every bad input gives one line that names what was given, exit code 2, and no output file.
+"""Every bad input causes one line that names what was given, exit code 2, and no output file.
 
 Usage: bad_input_test.py PROGRAM DEMO_MODEL_DIR
 """
@@ -50,7 +50,7 @@ class BadInput(unittest.TestCase):
             return file.read()
 
     def reheader(self, edit):
-        """The demo weights with their safetensors header changed by edit(dict)."""
+        """The demo weights with a safetensors header modified by edit(dict)."""
         data = self.weights()
         (length,) = struct.unpack("<Q", data[:8])
         header = json.loads(data[8 : 8 + length])
@@ -59,7 +59,7 @@ class BadInput(unittest.TestCase):
         return struct.pack("<Q", len(text)) + text + data[8 + length :]
 
     def refuse(self, words, *args, stdin=""):
-        """Runs it and checks exit code 2, one line on standard error that holds every word, nothing on stdout."""
+        """Runs the command and checks exit code 2, one line on standard error with all words, and empty stdout."""
         result = run(*args, stdin=stdin)
         lines = [line for line in result.stderr.splitlines() if line.startswith("fovea: ")]
         self.assertEqual(result.returncode, 2, f"{args}: {result.returncode} {result.stderr}")
@@ -69,7 +69,7 @@ class BadInput(unittest.TestCase):
             self.assertIn(word, lines[0])
 
     def refuse_sent(self, words, *args, stdin):
-        """The last of the rows that are sent has an error for a result, and the run one for an end."""
+        """The result of the last of the sent rows must be an error, and the run must end with an error."""
         result = run(*args, stdin=stdin)
         self.assertEqual(result.returncode, 2)
         self.assertIn("1 row was not answered", result.stderr)
@@ -102,7 +102,7 @@ class BadInput(unittest.TestCase):
         for flag in ["--stop", "--bad-word", "--model", "--input", "--output", "--tools", "--stop-token-id", "--temperature", "--page-size"]:
             self.refuse([flag], "generate", flag, "", "x")
         self.refuse(["the value is empty"], "generate", "--model", "", "x")
-        self.refuse(["--model: the value is empty"], "generate", "--model=", "x")  # and does not take x for it
+        self.refuse(["--model: the value is empty"], "generate", "--model=", "x")  # x is not used as its value
         self.refuse(["--host: the value is empty"], "serve", "--host=", "--port", "8000")
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
@@ -153,7 +153,7 @@ class BadInput(unittest.TestCase):
     @unittest.skipUnless(os.getuid() == 0, "a test that becomes another user needs root")
     def test_a_model_that_this_user_may_not_read(self):
         folder = self.model()
-        program = shutil.copy(PROGRAM, self.folder)  # where nobody can start it
+        program = shutil.copy(PROGRAM, self.folder)  # a copy that another user may execute
         os.chmod(self.folder, 0o755)
         outer = os.path.join(self.folder, "outer")
         os.mkdir(outer)
@@ -368,7 +368,7 @@ class BadInput(unittest.TestCase):
         self.refuse(["min_tokens is 9"], "generate", "--min-tokens", "9", "-n", "4", "x")
         self.refuse(["bad_words"], "generate", "--bad-word", " ", "x")
         self.refuse(["allowed_token_ids has 5000"], "generate", "--allowed-token-id", "5000", "x")
-        # Found only while it runs: nothing is left after the masks.
+        # Detected only while it runs: the masks exclude all tokens.
         self.refuse(["no token is left", "min_tokens"], "generate", "--json", "--allowed-token-id", str(self.end_token()),
                     "--min-tokens", "2", "x")
 
@@ -377,7 +377,7 @@ class BadInput(unittest.TestCase):
         process = subprocess.Popen([PROGRAM, "generate", "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, bufsize=0)
         try:
-            process.stdin.write(json.dumps(row).encode() + b"\n")  # and stays open
+            process.stdin.write(json.dumps(row).encode() + b"\n")  # standard input stays open
             self.assertIn("no token is left", json.loads(process.stdout.readline())["error"]["message"])
             process.stdin.write(b'{"prompt": "x", "max_tokens": 1}\n')
             self.assertEqual(json.loads(process.stdout.readline())["completion_tokens"], 1)
@@ -418,7 +418,7 @@ class BadInput(unittest.TestCase):
         self.refuse(["in.jsonl line 1", "part of a chat"], "generate", "--input", source, "--system", "Be brief.")
         self.refuse_sent(["--tools"], "generate", "--input", "-", "--template-kwargs", "{}", stdin='{"ids": [1]}\n')
         self.refuse_sent(["no tokens to score"], "score", "--input", "-", stdin='{"audio": "a.wav"}\n')
-        # The rows that are read would be lost, by whatever name they are written over.
+        # The output would overwrite the rows that are read, whatever the path's spelling.
         other, link = (os.path.join(self.folder, name) for name in ["hard.jsonl", "link.jsonl"])
         os.link(source, other)
         os.symlink("in.jsonl", link)
@@ -434,11 +434,11 @@ class BadInput(unittest.TestCase):
         with open(source) as rows:
             self.assertEqual(rows.read(), '{"prompt": "x"}\n')
         os.remove(other), os.remove(link)
-        # Before the model is looked at.
+        # Refused before the model is read.
         self.refuse(["it is a folder"], "score", "--model", "/no/model", "--input", source, "--output", self.folder)
         self.assertEqual(os.listdir(self.folder), ["in.jsonl"], "something half-written")
 
-    # The server: what it can't do is said before it listens, or instead of it.
+    # The server: errors are reported before it listens.
     def test_serve_flags(self):
         for words, *flags in (
             (["--port", "65535"], "--port", "65536"),
@@ -479,7 +479,7 @@ class BadInput(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stderr)
             last = result.stderr.strip().splitlines()[-1]
             self.assertIn("1 to 256 printable ASCII characters without spaces", last)
-            self.assertNotIn(key, result.stderr)  # which may go into somebody's log
+            self.assertNotIn(key, result.stderr)  # it may be written to a log
         for name in ("FOVEA_API_KEY", "VLLM_API_KEY"):
             result = subprocess.run([PROGRAM, "serve", "--port", "0"], env={**os.environ, name: ""}, capture_output=True, text=True, timeout=120)
             self.assertEqual(result.returncode, 2, result.stderr)
@@ -494,10 +494,10 @@ class BadInput(unittest.TestCase):
         self.refuse(["folder that exists"], "serve", "--uds", os.path.join(self.folder, "none", "s"))
         taken = os.path.join(self.folder, "file")
         with open(taken, "w") as file:
-            file.write("somebody's")
+            file.write("another's")
         self.refuse([taken, "exists and is not a socket"], "serve", "--uds", taken)
         with open(taken) as file:
-            self.assertEqual(file.read(), "somebody's")
+            self.assertEqual(file.read(), "another's")
         self.refuse([self.folder, "exists and is not a socket"], "serve", "--uds", self.folder)
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
@@ -539,7 +539,7 @@ class BadInput(unittest.TestCase):
                 self.refuse(words, "bench", "serve", *flags)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]  # where nobody listens
+            port = free.getsockname()[1]  # nothing listens there
             self.refuse([f"127.0.0.1:{port}", "cannot connect"], "bench", "serve", "--port", str(port), "--ready-check-timeout-sec", "0")
 
     def test_standard_output_that_takes_nothing(self):

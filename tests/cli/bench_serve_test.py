@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fovea bench serve against a server of this file: what it asks, what it prints and writes, how it fails.
+"""fovea bench serve against a server in this file: its requests, its output, its errors.
 
 Usage: bench_serve_test.py PROGRAM
 """
@@ -73,7 +73,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def handle_error(self, *_):  # clients that were stopped
+    def handle_error(self, *_):  # ignores clients that were stopped
         pass
 
 
@@ -117,7 +117,7 @@ class BenchServe(unittest.TestCase):
         self.assertEqual((figures["completed"], figures["total_output_tokens"], figures["model_id"]), (20, 80, "org/stub"))
         self.assertGreaterEqual(figures["mean_e2el_ms"], figures["mean_ttft_ms"])
         xml.etree.ElementTree.parse(plot)
-        self.assertEqual(len(self.server.requests), 23)  # a first one and two to warm up
+        self.assertEqual(len(self.server.requests), 23)  # 20, an initial one and two for warm-up
         path, body = self.server.requests[5]
         self.assertEqual(path, "/v1/completions")
         self.assertEqual(len(body["prompt"]), 30)

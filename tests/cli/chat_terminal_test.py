@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`fovea chat` at a terminal: what a person types, and what they get back.
+"""`fovea chat` on a pseudo-terminal: keys that a user types, and the output.
 
 Usage: chat_terminal_test.py PROGRAM
 """
@@ -19,7 +19,7 @@ import termios
 import unittest
 
 PROGRAM = os.path.abspath(sys.argv[1])
-PATIENCE = 300  # seconds for what takes none, on a machine that does something else
+PATIENCE = 300  # seconds until a wait fails; generous for busy machines
 PROMPT = b"\x1b[?2004h"  # of bracketed paste: the line editor waits for a line
 UP, LEFT, BACKSPACE = "\x1b[A", "\x1b[D", "\x7f"
 
@@ -29,7 +29,7 @@ def pasted(text):
 
 
 class Chat:
-    """The program on a terminal of its own. Each wait is for something that comes, never for a time."""
+    """The program on a pseudo-terminal. Each wait is for output, never for a fixed time."""
 
     def __init__(self, folder, *flags, term="xterm-256color", **environment):
         self.master, worker = pty.openpty()
@@ -40,11 +40,11 @@ class Chat:
         self.child = subprocess.Popen([PROGRAM, "chat", "--temperature", "0", *flags], stdin=worker, stdout=worker, stderr=worker,
                                       cwd=folder, env=variables, start_new_session=True,
                                       preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-        self.worker = worker  # kept open, to see how the program leaves it
+        self.worker = worker  # kept open, to check the terminal's state after the program
         self.seen = b""
 
     def read_until(self, *wanted):
-        """What came up to the first of `wanted`; the rest waits for the next call."""
+        """The output up to the first of `wanted`; the rest stays for the next call."""
         while True:
             places = [self.seen.find(one) + len(one) for one in wanted if one in self.seen]
             if places:
@@ -61,12 +61,12 @@ class Chat:
         os.write(self.master, text.encode())
 
     def enter(self, text):
-        """One line; what came until the next prompt."""
+        """Types one line and returns the output up to the next prompt."""
         self.type(text + "\r")
         return self.prompt()
 
     def messages(self):
-        """What the model was told and answered."""
+        """The messages of the conversation, from /save."""
         name = f"saved-{os.urandom(4).hex()}.json"
         self.enter(f"/save {name}")
         with open(f"/proc/{self.child.pid}/cwd/{name}") as file:
@@ -82,7 +82,7 @@ class Chat:
         return code
 
     def wait(self):
-        # Somebody must read, or the program waits for room to write.
+        # The output must be read, or the program waits for space to write.
         while self.child.poll() is None:
             if select.select([self.master], [], [], 0.05)[0]:
                 self.seen += os.read(self.master, 65536)
@@ -154,14 +154,14 @@ class ChatAtATerminal(unittest.TestCase):
         self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(self.history)).st_mode), 0o700)
         chat = self.chat()
         chat.enter(UP + UP)
-        chat.enter("\x12What is" + "\x05")  # searched for
+        chat.enter("\x12What is" + "\x05")  # reverse search
         self.assertEqual(chat.said(), ["two\nlines", "What is 1 + 3?"])
         self.assertEqual(chat.leave("/exit\r"), 0)
 
     def test_history_is_off(self):
         chat = self.chat("--no-history")
         chat.enter("hi")
-        chat.enter(UP)  # of this chat there is one
+        chat.enter(UP)  # the history of this chat has one entry
         self.assertEqual(chat.said(), ["hi", "hi"])
         self.assertEqual(chat.leave(), 0)
         self.assertFalse(os.path.exists(self.history))
@@ -220,7 +220,7 @@ class ChatAtATerminal(unittest.TestCase):
         chat = self.chat("--ignore-eos")
         chat.type("Tell me a story about a sparrow.\r")
         chat.read_until(b"\r\n")
-        chat.read_until(b" ")  # of the answer
+        chat.read_until(b" ")  # the answer has begun
         chat.type("\x03")
         chat.prompt()
         chat.enter("/set ignore_eos false")
@@ -241,7 +241,7 @@ class ChatAtATerminal(unittest.TestCase):
         chat.read_until(b"1")
         fcntl.ioctl(chat.worker, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 20, 0, 0))
         chat.child.send_signal(signal.SIGWINCH)
-        chat.read_until(b"What is 1")  # drawn again
+        chat.read_until(b"What is 1")  # the line is redrawn
         chat.enter(" + 3?")
         self.assertEqual(chat.said(), ["What is 1 + 3?"])
         self.assertEqual(chat.leave(), 0)
@@ -296,7 +296,7 @@ class ChatAtATerminal(unittest.TestCase):
                              ("/set temperature -1", "temperature"),
                              ("/set temprature 1", "temprature"),
                              ("/set n 2", "a chat has no n")):
-            # The line itself comes back too; what is refused stands after it.
+            # The terminal echoes the line first; the refusal follows.
             self.assertIn(wanted, re.sub(r"\s+", " ", chat.enter(line).split("fovea: ", 1)[-1]), line)
         self.assertEqual(chat.messages(), [])
         self.assertEqual(chat.leave(), 0)

@@ -135,7 +135,7 @@ class Commands(unittest.TestCase):
             self.assertLess(sum(math.exp(other["logprob"]) for other in top), 1.0001)
             if entry["rank"] <= 3:
                 self.assertEqual(entry["logprob"], top[entry["rank"] - 1]["logprob"])
-        # The same numbers as scoring the text gives.
+        # The same numbers as from scoring the text.
         prompt = [entry["token_id"] for entry in out["prompt_logprobs"][1:]]
         scored = self.rows("score", [{"text": row["prompt"]}], "--prompt-logprobs", "2")[0]
         self.assertIsNone(out["prompt_logprobs"][0])
@@ -144,7 +144,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(scored["token_logprobs"], [entry["logprob"] for entry in out["prompt_logprobs"][1:]])
         answered = self.rows("score", [{"ids": scored["ids"] + out["token_ids"]}])[0]["token_logprobs"][-6:]
         self.assertEqual(answered, [entry["logprob"] for entry in entries])
-        # What a row says goes before the flags.
+        # Fields of a row override flags.
         off, on = self.rows("generate", [{**row, "logprobs": False}, row], "--logprobs", "0")
         self.assertNotIn("logprobs", off)
         self.assertEqual([entry["top_logprobs"] for entry in on["logprobs"]["content"]], [[]] * 6)
@@ -198,7 +198,7 @@ class Commands(unittest.TestCase):
                 path = "/dev/stdin" if pipe else source.name
                 command = [PROGRAM, "generate", "--input", path, "--output", "/dev/null", "--max-running-requests", "8"]
                 feed = subprocess.Popen(["cat", source.name], stdout=subprocess.PIPE) if pipe else None
-                # A sanitizer would keep what was freed for a while.
+                # A sanitizer keeps freed memory for a while.
                 environment = dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=1:thread_local_quarantine_size_kb=64")
                 process = subprocess.Popen(command, stdin=feed.stdout if feed else None, stderr=subprocess.DEVNULL,
                                            env=environment)
@@ -211,7 +211,7 @@ class Commands(unittest.TestCase):
                 return usage.ru_maxrss
 
         for pipe in [False, True]:
-            # By 300 rows a sanitizer's allocator holds what it will; 60 MB of rows are between the two.
+            # After 300 rows a sanitizer's allocator has reached its size; 60 MB of rows follow.
             few, many = peak(300, pipe), peak(1500, pipe)
             self.assertLess(many - few, 20000, "KiB")
 
@@ -244,7 +244,7 @@ class Commands(unittest.TestCase):
         self.assertNotIn("steps:", run("generate", "-n", "5", "Once upon a time").stderr)
 
     def test_priority_decides_who_is_served_first(self):
-        # The first row holds the only place. Of the two that wait, the later one finds the other's prompt in the cache.
+        # The first row occupies the only slot. Two rows wait; the later one finds the other's prompt in the cache.
         prompt = {"ids": list(range(10, 90)), "max_tokens": 1}
         long = {"prompt": "x", "max_tokens": 600, "ignore_eos": True}
         for policy, priorities, first, last in [("fcfs", (0, 0), 1, 2), ("priority", (5, -5), 2, 1), ("priority", (-5, 5), 1, 2)]:
@@ -300,7 +300,7 @@ class Commands(unittest.TestCase):
             prompt = run("chat", "--messages", messages, "--print-prompt")
             self.assertTrue(prompt.stdout.endswith("What is 1 + 2?<|end|><|assistant|>"), prompt.stdout)
             self.assertEqual(prompt.stderr, "")
-            # Members keep their order, numbers their form, and tools, documents and arguments arrive.
+            # Members keep their order, numbers their spelling, and tools, documents and arguments are passed on.
             template = file("mine.jinja", "{{ tools | tojson }}{{ documents[0].text }}{{ enable_thinking }}{{ messages[-1] | tojson }}{{ eos_token }}")
             tools = [{"type": "function", "function": {"name": "f", "arguments": {"z": 1.0, "a": 1e20}}}]
             calls = file("calls.json", [{"role": "assistant", "tool_calls": tools, "content": None}])
@@ -339,14 +339,14 @@ class Commands(unittest.TestCase):
             self.assertTrue(os.path.islink(link))
             with open(target) as file:
                 self.assertEqual(json.loads(file.read())["completion_tokens"], 2)
-            # A device or a pipe is written, not replaced.
+            # A device or a pipe is written to, not replaced.
             run("generate", "--input", source, "--output", "/dev/null")
             self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
             self.assertIn("completion_tokens", run("generate", "--input", source, "--output", "/dev/stdout").stdout)
             self.assertEqual(sorted(os.listdir(folder)), ["in", "link", "target"])
 
     def interrupted(self, folder, number, rows, *flags, source=None):
-        """Runs rows in `folder`/out, ends the run when some of them are there, and gives its standard error."""
+        """Runs rows with output `folder`/out, interrupts the run after some of them, and returns its standard error."""
         source, target = source or os.path.join(folder, "in"), os.path.join(folder, "out")
         process = subprocess.Popen(
             [PROGRAM, "generate", "--input", source, "--output", target, *flags],
@@ -401,7 +401,7 @@ class Commands(unittest.TestCase):
             target = os.path.join(folder, "out")
             process = subprocess.Popen([PROGRAM, "generate", "--input", "-", "--output", target], stdin=subprocess.PIPE,
                                        stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-            process.stderr.readline()  # the selection: the output is open, and no row has come
+            process.stderr.readline()  # the selection: the output is open, and no row is complete
             process.send_signal(signal.SIGINT)
             process.wait(timeout=60)  # before its input ends
             self.assertIn(b"no row was finished", process.communicate(timeout=60)[1])
@@ -421,7 +421,7 @@ class Commands(unittest.TestCase):
                 if end == "half a line":
                     with open(partial, "ab") as file:
                         file.write(b'{"index": 12')
-                if end == "damaged":  # as a crash of the machine might leave the last row
+                if end == "damaged":  # the last row as after a crash of the machine
                     with open(partial, "r+b") as file:
                         file.seek(-4, os.SEEK_END)
                         file.write(b"\0\0\0\0")
@@ -487,7 +487,7 @@ class Commands(unittest.TestCase):
 
     def test_a_full_disk_keeps_whole_rows(self):
         def small():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes beyond fail, as those on a full disk do
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes beyond the limit fail, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 
         with tempfile.TemporaryDirectory() as folder:
@@ -524,7 +524,7 @@ class Commands(unittest.TestCase):
                 self.assertEqual(resumed.read(), one.read())
 
     def test_standard_input_may_be_a_socket(self):
-        # Node's child processes get one.
+        # Node gives its child processes a socket as standard input.
         ours, theirs = socket.socketpair()
         process = subprocess.Popen([PROGRAM, "score", "--input", "-"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         theirs.close()
@@ -578,7 +578,7 @@ class Commands(unittest.TestCase):
                 flags = ["--attn", "TORCH_NATIVE", "--threads", "1", "--output", os.path.join(folder, "out")]
                 os.execv(PROGRAM, [PROGRAM, "generate", "--input", source, *flags])
             seen = b""
-            while b"0/2" not in seen:  # minutes of work
+            while b"0/2" not in seen:  # before minutes of work
                 self.assertTrue(select.select([terminal], [], [], 60)[0], seen)
                 seen += os.read(terminal, 65536)
             os.kill(child, signal.SIGKILL)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Completion, by the shells themselves: bash, and zsh and fish where they are installed.
+"""Shell completion in real shells: bash, and zsh and fish if they are installed.
 
 Usage: completion_test.py PROGRAM
 """
@@ -17,7 +17,7 @@ PROGRAM = os.path.abspath(sys.argv[1])
 
 
 def ask(*words):
-    """(kind, {name: description}) of what may follow."""
+    """(kind, {name: description}) of the possible completions."""
     kind, *lines = subprocess.run([PROGRAM, "completion", "--words", *words], capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
     return kind, dict(line.split("\t", 1) for line in lines)
 
@@ -68,7 +68,7 @@ class Shells(unittest.TestCase):
         for name in ("my file.toml", "mine.toml"):
             open(os.path.join(self.folder, name), "w").close()
         os.mkdir(os.path.join(self.folder, "my-model"))
-        # A program in the PATH is found by its name, and the demo model's folder is not looked for.
+        # A program in the PATH is found by its name, without the demo model's folder.
         self.environment = {"PATH": self.folder + ":" + os.environ["PATH"], "HOME": self.folder, "TERM": "dumb", "LC_ALL": "C.UTF-8"}
 
     def script(self, shell):
@@ -78,7 +78,7 @@ class Shells(unittest.TestCase):
         return path
 
     def terminal(self, command, *typed):
-        """What a person sees who types this, with waits until `until` is there: (text, until) each."""
+        """The screen after typing: pairs (text, until), each waits until `until` is shown."""
         child, terminal = pty.fork()
         if child == 0:
             os.chdir(self.folder)

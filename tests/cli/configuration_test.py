@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Flags from FOVEA_* variables and from --config: which goes first, and what is said where they are wrong.
+"""Flags from FOVEA_* variables and from --config: their precedence and error messages.
 
 Usage: configuration_test.py PROGRAM
 """
@@ -135,7 +135,7 @@ class Configuration(unittest.TestCase):
         page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "configuration.md")
         with open(page) as text:
             toml = re.search(r"^<!-- a file for --config -->\n```toml\n(.*?)^```", text.read(), re.M | re.S).group(1)
-        # A model that is not there, so that nothing is served: what else is wrong would be said before.
+        # The model does not exist, so nothing is served; other errors would be reported first.
         result = self.run_program("serve", *self.write(toml), "--model", "/none")
         self.assertIn("/none", json.loads(result.stderr)["message"])
 

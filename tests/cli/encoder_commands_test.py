@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fovea embed, and generate with models that read a text or hear a sound first, on the fixtures of tests/goldens.
+"""fovea embed, and generate with encoder-decoder models (text and audio), on the fixtures of tests/goldens.
 
 Usage: encoder_commands_test.py PROGRAM GOLDENS
 """
@@ -38,7 +38,7 @@ def lines(rows):
 
 
 def finished(path):
-    """Lines of a file that may not be there yet."""
+    """Lines of a file that may not exist yet."""
     if not os.path.exists(path):
         return 0
     with open(path) as file:
@@ -132,7 +132,7 @@ class Embed(unittest.TestCase):
                 self.assertEqual(result.returncode, 2, row)
                 self.assertIn(part, result.stderr)
                 self.assertEqual(os.listdir(folder), ["in"])
-            # Those of a sender are answered, and the others go on.
+            # Bad rows from standard input are answered with an error, and the others continue.
             result = run("embed", "--model", XLM_ROBERTA, "--input", "-", stdin="".join(f'{row}\n{{"input": "a"}}\n' for row, _ in bad))
             self.assertEqual(result.returncode, 2)
             self.assertIn("4 rows were not answered", result.stderr)

@@ -51,7 +51,7 @@ class Families(unittest.TestCase):
         self.assertEqual(row["finish_reason"], "length")
         self.assertGreater(row["prompt_tokens"], 0)
         self.assertGreater(len(row["text"]), 0)
-        # What a person sees as it comes is the same text.
+        # The streamed text is the same.
         self.assertEqual(self.run_program("generate", *flags), row["text"].encode() + b"\n")
         scored = self.run_program("generate", "--json", "--logprobs", "1", *flags)
         self.assertEqual([entry["token_id"] for entry in json.loads(scored)["logprobs"]["content"]], row["token_ids"])

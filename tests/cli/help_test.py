@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--help of every command: flags in groups with names, lines that fit, and what all commands share.
+"""--help of every command: flags in named groups, line widths, and the common flags.
 
 Usage: help_test.py PROGRAM
 """
@@ -16,7 +16,7 @@ def help_of(*command):
 
 
 def groups(text):
-    """{name of the group: its lines}; what is above the first one is "" """
+    """{name of the group: its lines}; the lines above the first group have the name "" """
     found, name = {"": []}, ""
     for line in text.splitlines():
         if heading := re.fullmatch(r"([A-Z][\w ,-]+):", line):

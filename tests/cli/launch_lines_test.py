@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Launch lines of SGLang, vLLM and Mini-SGLang, verbatim after the program's name, answered by fovea explain.
+"""Launch lines of SGLang, vLLM and Mini-SGLang, verbatim after the program's name, given to fovea explain.
 
 Usage: launch_lines_test.py PROGRAM CONFIGS_DIR
 """
@@ -87,7 +87,7 @@ class LaunchLines(unittest.TestCase):
         return subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=120, env=environment)
 
     def explain_line(self, line, *flags):
-        """The line's arguments given to explain; its variables set."""
+        """Runs explain with the line's arguments and environment variables."""
         program = next(p for p in PROGRAMS if p in line)
         before, after = line.split(program)
         variables = dict(word.split("=") for word in before.split())
@@ -269,7 +269,7 @@ class LaunchLines(unittest.TestCase):
         self.assertEqual(answer["kinds"][0]["decode"]["if_built"]["version"], "Native")
         answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--attention-config.use_trtllm_attention=1")
         self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "TRTLLM")
-        # Its own kernels stand in for those that are not written, also in a program without CUDA.
+        # FLASHINFER's own kernels replace TRT-LLM's, which are not built, also in a program without CUDA.
         answer = self.explain(*llama[:1], "--attn", "FLASHINFER", "--device", "sm100", "--page-size", "1")
         self.assertEqual(answer["kinds"][0]["decode"]["candidates"][0]["version"], "Native")
         self.assertNotIn("--page-size", str(answer["kinds"][0]["decode"]["candidates"]))

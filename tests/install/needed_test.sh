@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program must need nothing but glibc, of this version or older, and be at most 40 MiB when stripped.
+# The program must depend only on glibc, of this version or older, and be at most 40 MiB when stripped.
 #   needed_test.sh PROGRAM GLIBC [STRIP]
 set -euo pipefail
 program=$1 glibc=$2 strip=${3:-strip}
@@ -26,7 +26,7 @@ if [ -n "$newer" ]; then
   printf '%s\n' "$program needs a newer glibc than $glibc; avoid these, or add them to src/static_runtime:" "$newer"
   exit 1
 fi
-# A library that is absent at run time may not be hidden in a search path either.
+# There must be no run-time search path, which could hide the dependency on another library.
 if readelf -d "$program" | grep -E 'RPATH|RUNPATH'; then
   echo "$program has a library search path"
   exit 1

@@ -2,8 +2,8 @@
 # Installs a build, then configures, builds and runs examples/embed, examples/select, examples/c and examples/backend, a
 # program that links the whole engine, and one that proves a backend of its own, against what was installed.
 #   run.sh BUILD_DIR SOURCE_DIR CXX CC
-# CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused. The backend outside of Fovea must
-# be selected, run and proven.
+# CPU_ATTN and TORCH_NATIVE must agree within 1e-4; an unknown backend must be refused. The external backend must be
+# selected, run and proven.
 set -euo pipefail
 build=$1 source=$2 cxx=$3 cc=$4
 work=$(mktemp -d)
@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
 "$work/prefix/bin/fovea" generate --chat --temperature 0 "What is 275 + 148?" | grep 423  # finds its demo model
-# Only what was installed may be seen: headers that lean on the source tree must fail here.
+# Compiles against the installed files alone: headers that depend on the source tree fail here.
 cp -r "$source/examples/embed" "$work/embed"
 cmake -G Ninja -S "$work/embed" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
@@ -38,7 +38,7 @@ cmake --build "$work/select/build" >"$work/build.log" || { cat "$work/build.log"
 "$work/select/build/select" >"$work/select.txt"
 grep 'prefills for TRTLLM_MLA' "$work/select.txt"
 
-# A C program against the shared library, with the words of the pkg-config file.
+# A C program against the shared library, with the flags of the pkg-config file.
 pc=$(dirname "$(find "$work/prefix" -name libfovea.so)")/pkgconfig/fovea.pc
 flags=$(sed -n "s|\${pcfiledir}|$(dirname "$pc")|; s/^includedir=/-I/p; s/^libdir=/-L/p" "$pc")
 grep -q '^Libs: -L${libdir} -lfovea$' "$pc"
@@ -46,7 +46,7 @@ grep -q '^Libs: -L${libdir} -lfovea$' "$pc"
 "$cc" -std=c11 -Wall -Wextra -Werror "$source/examples/c/decode.c" $flags -lfovea -o "$work/decode"
 LD_LIBRARY_PATH=$(dirname "$pc")/.. "$work/decode" | grep 'sequence 1 attends to 5 keys'
 
-# The engine with all that it stands on: the link shows whether the package names every library.
+# A program that uses the engine: it links only if the package names every library.
 mkdir "$work/engine"
 cat >"$work/engine/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.25)
@@ -78,7 +78,7 @@ fi
 cmake --build "$work/engine/build" >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 "$work/engine/build/whole" | grep /no/such/model
 
-# A backend outside of Fovea: selected, run and proven.
+# An external backend: selected, run and proven.
 cp -r "$source/examples/backend" "$work/backend"
 cmake -G Ninja -S "$work/backend" -B "$work/backend/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix" \
   >"$work/configure.log" || { cat "$work/configure.log"; exit 1; }
@@ -91,7 +91,7 @@ grep EXAMPLE_ATTN "$work/generate.log"
 "$work/prefix/bin/fovea" conformance "${example[@]}" --backend EXAMPLE_ATTN --quick | tee "$work/proof.txt"
 grep -E 'EXAMPLE_ATTN: [0-9]+ cells proven.* 0 failed; [0-9]+ cases, 0 failed' "$work/proof.txt"
 
-# A backend in C++ that is proven in its own program, with the headers that are installed for that.
+# A backend in C++ that is proven in its own program, with the installed conformance headers.
 mkdir "$work/prove"
 cat >"$work/prove/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.25)

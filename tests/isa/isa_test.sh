@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The program must start on any x86-64: instructions beyond SSE2 may stand only in the objects of *_avx2.cc and
-# *_avx512.cc, and those may offer nothing that the linker could take for everyone (inline functions, templates).
+# The program must start on any x86-64 CPU: only the objects of *_avx2.cc and *_avx512.cc may contain instructions beyond
+# SSE2, and those may not export anything that the linker could use for all callers (inline functions, templates).
 #   isa_test.sh LIBRARY...     static libraries
 set -euo pipefail
 status=0 guarded=0 plain=0
@@ -12,14 +12,14 @@ for library in "$@"; do
     case $object in
       *_avx2.*|*_avx512.*)
         guarded=$((guarded + 1))
-        # W and V: weak, of which one copy is kept; u: unique.
+        # W and V: weak, the linker keeps one copy; u: unique.
         if nm -C --defined-only "$object" | grep -E ' [WVu] ' | grep -vE 'simd_avx(2|512)::'; then
           echo "$name defines these for the whole program"
           status=1
         fi ;;
       *)
         plain=$((plain + 1))
-        # grep ends before objdump has written everything, which pipefail would take for a failure.
+        # grep exits before objdump has written everything, which pipefail would report as a failure.
         found=$(objdump -d --no-show-raw-insn "$object" | grep -m 3 -E '%[yz]mm|\sv[a-z0-9]+[ps][sd]\s' || true)
         if [ -n "$found" ]; then
           echo "$name needs more than SSE2: $found"

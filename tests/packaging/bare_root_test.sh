@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A root that cannot be made is refused with the reason, and a folder in which something is mounted is not removed.
+# bare_root.sh reports why a root cannot be made, and does not remove a folder that contains a mount.
 #   bare_root_test.sh SCRIPT
 set -euo pipefail
 script=$1
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# refused PATTERN COMMAND...: it fails, and its last line has the pattern.
+# refused PATTERN COMMAND...: the command must fail with the pattern in its last line.
 refused() {
   local pattern=$1
   shift
@@ -32,7 +32,7 @@ if ! unshare --mount --pid --fork --mount-proc true 2>/dev/null; then
 fi
 refused 'debootstrap failed: E: no mirror answers' "$script" make "$work/root" bash
 
-# In a namespace of this test's own, a root that still has a system mounted.
+# In a separate mount namespace: a root in which a file system is still mounted.
 mkdir -p "$work/root/dev"
 # shellcheck disable=SC2016 # for the shell in the namespace
 refused "something is mounted in $work/root" unshare --mount --propagation private bash -c '

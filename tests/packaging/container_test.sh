@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program answers with nothing around it but the files of its container; buildah, where it is installed, makes the image.
+# The program answers with only the files of its container; if buildah is installed, it builds the image.
 #   container_test.sh BUILD_DIR PACKAGING_DIR
 set -euo pipefail
 build=$1 packaging=$2
@@ -22,7 +22,7 @@ if ! command -v buildah >/dev/null; then
   echo "SKIPPED: buildah is not installed, so no image is built"
   exit
 fi
-# Storage of its own, and nothing that needs a kernel's help.
+# Separate storage, and a driver without kernel requirements.
 buildah() { command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
 mkdir "$work/probe"
 echo text >"$work/probe/file"

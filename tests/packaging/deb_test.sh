@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the .deb and looks at what it says and holds; the program in it runs, and neither file needs a newer glibc than
-# the package asks for.
+# Builds the .deb and checks its metadata and contents: the program in it runs, and neither the program nor the library
+# needs a newer glibc than the package declares.
 #   deb_test.sh BUILD_DIR SOURCE_DIR CPACK GLIBC
 set -euo pipefail
 build=$1 source=$2 cpack=$3 glibc=$4
@@ -18,7 +18,7 @@ deb=${debs[0]}
 
 dpkg-deb --extract "$deb" "$work/root"
 dpkg-deb --control "$deb" "$work/control"
-# Everything under /usr but what the administrator edits, which is a conffile.
+# All files are under /usr except those that the administrator edits, which are conffiles.
 [ "$(cd "$work/root" && find . -type f -not -path './usr/*')" = ./etc/default/fovea ]
 [ "$(cat "$work/control/conffiles")" = /etc/default/fovea ]
 grep -q ldconfig "$work/control/triggers"
@@ -40,7 +40,7 @@ program=$work/root/usr/bin/fovea
 "$source/tests/install/needed_test.sh" "$program" "$glibc"
 "$source/tests/install/needed_test.sh" "$work/root/usr/lib/libfovea.so" "$glibc"
 
-# The man page has each command, and completions are there for each shell that the program knows.
+# The man page lists each command, and there are completions for each shell that the program supports.
 commands=$("$program" --help | awk '/^[A-Za-z].*:$/ { on = !/^(Options|Positionals)/ } on && /^  [a-z]/ { print $1 }')
 [ "$(wc -l <<<"$commands")" -ge 10 ]
 for command in $commands; do

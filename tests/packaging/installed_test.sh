@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In a bare Debian 12: installs the .deb, asks the program and its server, and removes it again. Uses nothing that such a
-# system lacks, so requests are written by hand.
+# In a bare Debian 12: installs the .deb, runs the program and its server, and removes it again. Such a system has no HTTP
+# client, so requests are written by hand.
 #   installed_test.sh FILE.deb
 set -euo pipefail
 deb=$(realpath "$1")
@@ -46,7 +46,7 @@ kill -TERM "$server"
 wait "$server"
 trap - EXIT
 
-# What the administrator wrote outlives the package, not its purge.
+# Removing the package keeps the administrator's files; purging removes them.
 echo 'OPTIONS="--port 8001"' >/etc/default/fovea
 apt-get remove -y -qq fovea >/dev/null
 [ ! -e /usr/bin/fovea ]

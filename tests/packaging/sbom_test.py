@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The SBOM names what is inside, with the versions that the headers themselves have, and refuses what it does not know.
+"""The SBOM lists the components with the versions that their headers define, and unknown components are an error.
 
 sbom_test.py BUILD_DIR COMPILER LIBRARY
 """
@@ -20,7 +20,7 @@ spec = importlib.util.spec_from_file_location("sbom", SOURCE / "packaging/sbom.p
 sbom = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sbom)
 
-# What the headers say of their versions, as the preprocessor puts it.
+# The versions defined by the headers, printed by the preprocessor.
 VERSIONS = """
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <CLI/Version.hpp>

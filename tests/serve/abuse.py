@@ -25,7 +25,7 @@ NEVER_READ = {**HEAVY, "n": 16, "logprobs": 20, "stream": True}
 
 
 class Broken(Exception):
-    """What must not happen."""
+    """A failed expectation."""
 
 
 async def connect(server, source, receive_buffer=None):
@@ -39,7 +39,7 @@ async def connect(server, source, receive_buffer=None):
 
 
 async def whole(reader):
-    """(status, body) of an answer with a length."""
+    """(status, body) of an answer with Content-Length."""
     status = int((await reader.readline()).split()[1])
     length = 0
     while line := (await reader.readline()).strip():
@@ -92,7 +92,7 @@ class Abuse:
                 writer.transport.abort()
 
     async def fill(self):
-        """A place that is busy: a body that never ends."""
+        """Occupies a connection slot: a body that never ends."""
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
         while self.going():
             try:
@@ -106,7 +106,7 @@ class Abuse:
                 await asyncio.sleep(0.05)
 
     async def refused_flood(self):
-        """Requests that would keep the engine busy for long, pipelined, on connections that there is no place for."""
+        """Pipelined requests that would keep the engine busy for long, on connections beyond the limit."""
         while self.going():
             try:
                 reader, writer = await connect(self.server, REFUSED)
@@ -152,7 +152,7 @@ class Abuse:
             writer.transport.abort()
 
     def server_holds(self, port):
-        """Whether the server's end of the connection from `port` is established, by the kernel's table."""
+        """Whether the server's end of the connection from `port` is established, according to the kernel."""
         with open("/proc/net/tcp", encoding="ascii") as table:
             return any(line.split()[2] == f"0400007F:{port:04X}" and line.split()[3] == "01" for line in table)
 
@@ -166,11 +166,11 @@ class Abuse:
         async def watched(task):
             try:
                 await task
-            except Exception as error:  # whatever it is, the rest ends with it
+            except Exception as error:  # any error ends the other tasks too
                 self.problems.append(f"{type(error).__name__} {error}")
 
         fillers = [asyncio.create_task(watched(self.fill())) for _ in range(PLACES_OF_ADDRESS)]
-        await asyncio.sleep(0.5)  # their places are taken, and those who come now are beyond the limit
+        await asyncio.sleep(0.5)  # all slots are occupied now; further connections are beyond the limit
         tasks = [self.behave(quiet[0][2]), self.idle_flood(), self.ask_for_many(), self.slow_reader(), self.slow_reader(), self.slow_reader(), *(self.refused_flood() for _ in range(8))]
         await asyncio.gather(*fillers, *map(watched, tasks))
         return [each[0] for each in quiet], before
@@ -183,7 +183,7 @@ def milliseconds(seconds):
 
 
 def check(server, abuse, before):
-    """The counts of the server against those of the clients."""
+    """Compares the server's counters with the clients'."""
     eventually(lambda: server.metrics().value("fovea_http_connections") <= 2, "the end of all connections but ours")
     server.wait_idle()
     after = server.metrics()
@@ -192,17 +192,17 @@ def check(server, abuse, before):
     computed = grown("vllm:request_params_n_count")
     most = counts["answered"] + counts["slow requests"] + counts["128 answers asked"]
     if not counts["answered"] <= computed <= most + 1:
-        problems.append(f"{computed:.0f} requests were computed; those who were let in asked {most}")
+        problems.append(f"{computed:.0f} requests were computed; admitted connections sent {most}")
     told = counts["refused"]
     if grown("fovea_http_connections_refused_total") < told:
         problems.append(f"/metrics has fewer refused connections than the {told} that were told so")
     if server.get("/server_info").json()["connections"]["refused"] != after.value("fovea_http_connections_refused_total"):
         problems.append("/server_info and /metrics differ in refused connections")
     if 'http_responses_total{model_name="demo",status="500"}' in after.text:
-        problems.append("somebody got a 500")
+        problems.append("a client got a 500")
     for name in ("answered", "refused"):
         if not counts[name]:
-            problems.append(f"nobody was {name}: nothing was tried")
+            problems.append(f"no connection was {name}: the test did not exercise it")
     if not grown("fovea_http_connections_evicted_total"):
         problems.append("no idle connection yielded: nothing was tried")
     return after

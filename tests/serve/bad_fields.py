@@ -1,5 +1,5 @@
-"""Values that no field of a request may have: (which API, the field that the refusal must name, values). A field with
-"+" has objects of several fields, of which it is the one at fault."""
+"""Invalid values of request fields: (API, the field that the refusal must name, values). A field with "+" has objects of
+several fields, of which it is the invalid one."""
 
 NOT_NUMBERS = ["1", "x", [], [1], {}]
 NOT_INTEGERS = [*NOT_NUMBERS, 1.5, 10**20, -10**20]

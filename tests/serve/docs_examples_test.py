@@ -27,7 +27,7 @@ FENCE = re.compile(r'(?:<!-- example( of an encoder| with a key)?, prints "(.*?)
 
 
 def examples(page):
-    """(line, kind of server, what is printed, language, code) of each."""
+    """(line, kind of server, expected output, language, code) of each example."""
     text = read(page)
     for found in FENCE.finditer(text):
         kind, prints, language, code = found.groups()
@@ -66,7 +66,7 @@ def flags_of(text):
 
 
 class FirstScreen(unittest.TestCase):
-    """README's commands before its first heading, word for word: only what builds, and what comes over a network, is replaced."""
+    """README's commands before its first heading, verbatim; only builds and downloads are replaced."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -113,7 +113,7 @@ class Names(unittest.TestCase):
     def test_metrics(self):
         named = set(re.findall(r"`((?:vllm:|fovea_)\w+)`", read("docs/metrics.md")))
         with Server(PROGRAM) as server:
-            for _ in range(100):  # the machine's rates are measured in the meantime
+            for _ in range(100):  # until the machine's rates have been measured
                 server.complete("x", max_tokens=2)
                 there = set(re.findall(r"^# TYPE (\S+)", server.metrics().text, re.M))
                 if there == named:
@@ -122,7 +122,7 @@ class Names(unittest.TestCase):
         self.assertEqual(there, named)
 
     def test_promtool_lints(self):
-        """Its complaints are about vLLM's names, which dashboards know."""
+        """promtool's only complaints are about vLLM's metric names, which dashboards need."""
         if not shutil.which("promtool"):
             self.skipTest("promtool is not installed")
         with Server(PROGRAM) as server:
@@ -130,7 +130,7 @@ class Names(unittest.TestCase):
             text = server.metrics().text
         found = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
         complaints = (found.stdout + found.stderr).strip().splitlines()
-        self.assertTrue(complaints, "promtool says nothing of vLLM's colons: does it work?")
+        self.assertTrue(complaints, "promtool must complain about the colons in vLLM's names: does it work?")
         ours = [line for line in complaints if not re.fullmatch(r"vllm:\w+ metric names should not contain ':'|vllm:iteration_tokens_total non-counter .*", line)]
         self.assertEqual(ours, [])
 

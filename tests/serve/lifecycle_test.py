@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From the ready line to the exit status: starting, draining, aborting, dying, coming back, and clients that leave.
+"""The life of a server from the ready line to the exit status: start, drain, abort, crash, restart, clients that disconnect.
 
 Usage: lifecycle_test.py PROGRAM [unittest arguments]
 """
@@ -23,7 +23,7 @@ STORY = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
 
 
 class Stream:
-    """A streamed completion that is read when asked."""
+    """A streamed completion that is read on demand."""
 
     def __init__(self, server, max_tokens, **fields):
         self.socket = server.connect()
@@ -34,7 +34,7 @@ class Stream:
         self.text = self.reader.chunk().decode()
 
     def rest(self):
-        """All events until the end; `whole` says whether the body was ended as it should."""
+        """All events until the end; `whole`: whether the body was terminated properly."""
         try:
             while chunk := self.reader.chunk():
                 self.text += chunk.decode()
@@ -47,7 +47,7 @@ class Stream:
 
 
 def half_a_request(server):
-    """A connection with an incomplete request, which stays in flight for as long as the test needs."""
+    """A connection with an incomplete request, which stays in flight as long as the test needs."""
     s = server.connect()
     s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
     assert Reader(s).head()[0] == 100
@@ -55,7 +55,7 @@ def half_a_request(server):
 
 
 def new_request_is_refused(server):
-    """503 in the API's shape, or no connection at all."""
+    """A 503 in the API's error format, or a refused connection."""
     try:
         answer = server.post("/v1/completions", {**STORY, "max_tokens": 1})
     except (ConnectionError, Closed):
@@ -70,10 +70,10 @@ class Start(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
             self.assertTrue(server.complete("2, 4, 6,", max_tokens=4)[0]["text"])
             print(f"\nready after {server.ready_seconds * 1000:.0f} ms")
-            for word in ("KV", "CPU_ATTN", "weights"):  # the memory bill and who serves
+            for word in ("KV", "CPU_ATTN", "weights"):  # memory use and the selected backends
                 self.assertIn(word, server.log)
 
-    def test_nobody_but_this_machine_is_served_by_default(self):
+    def test_only_this_machine_is_served_by_default(self):
         with Server(PROGRAM) as server:
             with open("/proc/net/tcp") as file:
                 rows = [line.split() for line in file.readlines()[1:]]
@@ -107,17 +107,17 @@ class Start(unittest.TestCase):
                 self.assertNotEqual(taken.returncode, 0)
                 self.assertEqual(server.get("/health").status, 200)
             self.assertTrue(os.path.exists(path), "a kill leaves the file")
-            with Server(PROGRAM, uds=path) as server:  # which the next one replaces
+            with Server(PROGRAM, uds=path) as server:  # the next server replaces its socket
                 self.assertEqual(server.get("/health").status, 200)
                 server.signal()
                 self.assertEqual(server.wait_exit(), 0)
             self.assertFalse(os.path.exists(path), "a clean stop removes it")
             with open(path, "w") as file:
-                file.write("a file of somebody's")
+                file.write("another program's file")
             other = subprocess.run([PROGRAM, "serve", "--uds", path], capture_output=True, text=True, timeout=LONG)
             self.assertNotEqual(other.returncode, 0)
             with open(path) as file:
-                self.assertEqual(file.read(), "a file of somebody's")
+                self.assertEqual(file.read(), "another program's file")
 
     def test_kill_and_start_again_on_the_same_port(self):
         port = free_port()
@@ -125,7 +125,7 @@ class Start(unittest.TestCase):
         for _ in range(3):
             server = Server(PROGRAM, port=port)
             self.assertEqual(server.port, port)
-            streams = [Stream(server, 900) for _ in range(4)]  # so that connections are left behind
+            streams = [Stream(server, 900) for _ in range(4)]  # so that connections remain
             now = server.complete("2, 4, 6,", max_tokens=6, return_token_ids=True)[0]["token_ids"]
             self.assertEqual(now, tokens or now)
             tokens = now
@@ -134,7 +134,7 @@ class Start(unittest.TestCase):
                 stream.rest()
 
     def test_every_end_leaves_the_port_free(self):
-        """Connections that the server closed first linger in the kernel for a minute; the next server must not mind."""
+        """Connections that the server closed first stay in the kernel for a minute; the next server must start regardless."""
         port = free_port()
         for end in ("stop", "two signals", "kill", "stop"):
             with self.subTest(end=end), Server(PROGRAM, "--shutdown-timeout", "0" if end == "stop" else str(10 * LONG), "--body-timeout", str(10 * LONG),
@@ -156,7 +156,7 @@ class Start(unittest.TestCase):
             s.close()
 
     def test_few_file_descriptors(self):
-        """More clients than descriptors: those who are served stay served, and the others wait or are refused."""
+        """More clients than descriptors: requests in flight are completed, the others wait or are refused."""
         limited = f"ulimit -n 64; exec {PROGRAM} \"$@\""
         process = subprocess.Popen(["sh", "-c", limited, "sh", "serve", "--port", str(port := free_port())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
@@ -242,7 +242,7 @@ class Stop(unittest.TestCase):
     def test_the_time_to_drain_ends(self):
         with Server(PROGRAM, "--shutdown-timeout", "0.1") as server:
             streams = [Stream(server, 900, n=16, temperature=1) for _ in range(4)]  # all that run at a time
-            with ThreadPoolExecutor(len(streams)) as readers:  # megabytes, which no socket holds for who reads later
+            with ThreadPoolExecutor(len(streams)) as readers:  # megabytes, more than socket buffers hold
                 read = [readers.submit(stream.rest) for stream in streams]
                 server.signal(signal.SIGTERM)
                 self.assertEqual(server.wait_exit(), 0)
@@ -264,7 +264,7 @@ class Stop(unittest.TestCase):
                 stream.rest()
 
     def test_a_closed_output_is_no_end(self):
-        """Who started the server may go away: a log line is then lost, and nothing else."""
+        """The reader of the server's standard error may exit: only log lines are lost."""
         port = free_port()
         read, write = os.pipe()
         process = subprocess.Popen([PROGRAM, "--log-level", "debug", "serve", "--port", str(port)], stdout=write, stderr=write)
@@ -291,7 +291,7 @@ class Clients(unittest.TestCase):
         cls.addClassCleanup(cls.server.kill)
 
     def test_hundreds_that_give_up(self):
-        """Of 200 long requests that nobody waits for, most tokens are never made."""
+        """When the clients of 200 long requests disconnect, most tokens are never computed."""
         for stream in (True, False):
             before = self.server.metrics().value("vllm:generation_tokens_total")
             body = request_bytes("POST", "/v1/completions", {**STORY, "max_tokens": 900, "stream": stream})
@@ -320,7 +320,7 @@ class Clients(unittest.TestCase):
         self.assertEqual(self.server.metrics().value("vllm:generation_tokens_total"), produced)
 
     def test_a_long_prompt_does_not_stop_short_answers(self):
-        """Prefills are cut in chunks: the stream that runs gets tokens while long prompts come in."""
+        """Chunked prefill: a running stream gets tokens while long prompts are computed."""
         stream = Stream(self.server, 800)
         meanwhile, end = 0, threading.Event()
 
@@ -338,7 +338,7 @@ class Clients(unittest.TestCase):
         self.assertGreater(meanwhile, 12, "the stream stood still while prompts were computed")
 
     def test_counts_in_metrics_are_exact(self):
-        """Ten requests of ten tokens: the counts that vLLM's own test asks for."""
+        """Ten requests of ten tokens: the counts of vLLM's own test."""
         with Server(PROGRAM) as server:
             ids = server.post("/tokenize", {"prompt": "Once upon a time"}).json()["tokens"]
             for _ in range(10):
@@ -352,7 +352,7 @@ class Clients(unittest.TestCase):
             self.assertEqual(m.value("vllm:request_success_total", finished_reason="length"), 10)
 
     def test_scrapes_take_no_memory(self):
-        """The machine is measured before the server is ready, not under those who are served."""
+        """The machine is measured before the server is ready, not while it serves requests."""
         with Server(PROGRAM) as server:
             server.complete("2, 4, 6,", max_tokens=4)
             before = server.resident_bytes()
@@ -371,7 +371,7 @@ class Clients(unittest.TestCase):
         self.assertNotIn("no-such", self.server.metrics().text)
 
     def test_a_model_that_is_being_loaded(self):
-        """The page is there, and how far the model is. Seen by asking again and again while dummy weights are made."""
+        """While the model loads, the server returns the page and the progress. Polled while dummy weights are generated."""
         config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 4096,
                   "num_hidden_layers": 2 if os.environ.get("SERVE_TEST_SANITIZED") else 12, "num_attention_heads": 16, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "max_position_embeddings": 512,
                   "torch_dtype": "bfloat16", "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2}
@@ -390,7 +390,7 @@ class Clients(unittest.TestCase):
                 json.dump(config, file)
             for flags, page in (([], 200), (["--no-playground"], 503)):
                 shares = []
-                for _ in range(20):  # a machine that does something else may let all of it pass unseen
+                for _ in range(20):  # on a busy machine loading may finish between two polls
                     port = free_port()
                     process = subprocess.Popen([PROGRAM, "serve", "--model", folder, "--dummy-weights", "--threads", "1", "--num-pages", "64", "--port", str(port), *flags],
                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

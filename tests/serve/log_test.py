@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `fovea serve` logs: each line with its time, as text or as JSON, and nothing twice.
+"""The log of `fovea serve`: every line has a timestamp, as text or as JSON, and no line is printed twice.
 
 Usage: log_test.py PROGRAM
 """
@@ -18,7 +18,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 def ask(server):
-    """Three requests and an end; all lines of the log."""
+    """Sends three requests, stops the server and returns all lines of its log."""
     assert server.get("/v1/models").status == 200
     assert server.get("/a%20b", headers=[("x-request-id", "mine-1")]).status == 404
     server.complete("1 + 1 =", max_tokens=2)

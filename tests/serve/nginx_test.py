@@ -23,7 +23,7 @@ KEY = "sk-behind-a-proxy"
 
 
 def adapt(text, port, upstream, folder):
-    """The example with what it says ADAPT of; each must be there once."""
+    """The example with its ADAPT lines replaced; each must occur once."""
     for old, new in (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 443 ssl http2;", f"listen 127.0.0.1:{port} ssl http2;"),
                      ("server_name llm.example.org;", "server_name localhost;"),
                      ("ssl_certificate /etc/ssl/fovea/fullchain.pem;", f"ssl_certificate {folder}/cert.pem;"),
@@ -101,7 +101,7 @@ class NginxTest(unittest.TestCase):
             self.assertEqual(set(json.load(answer)["error"]), {"message", "type", "param", "code"})
 
     def stream_in_pieces(self):
-        """(bytes, pieces) of a stream as they came."""
+        """(bytes, pieces) of a stream as received."""
         body = {"prompt": "Once upon a time", "max_tokens": 400, "temperature": 0, "ignore_eos": True, "stream": True}
         answer = self.request("POST", "/v1/completions", body)
         pieces, text = 0, b""
@@ -113,8 +113,8 @@ class NginxTest(unittest.TestCase):
         return len(text), pieces
 
     def test_a_stream_arrives_while_it_is_made(self):
-        # A buffering proxy hands over a page of 4 or 8 KiB at a time, which is a dozen events and more. Where others use
-        # the machine several events may come together by chance, but not again and again.
+        # A buffering proxy forwards pages of 4 or 8 KiB, each with a dozen events or more. On a busy machine several
+        # events may arrive together by chance, but not repeatedly.
         for _ in range(5):
             size, pieces = self.stream_in_pieces()
             if pieces > 3 * size / 4096:
@@ -139,12 +139,12 @@ class NginxTest(unittest.TestCase):
 
     def test_large_bodies(self):
         answer = self.request("POST", "/v1/completions", {"prompt": "a" * (5 << 20)})
-        self.assertEqual(answer.status, 400)  # too long for the model, said by the server
+        self.assertEqual(answer.status, 400)  # from the server: too long for the model
         self.assertEqual(json.load(answer)["error"]["code"], "context_length_exceeded")
         try:
             self.assertEqual(self.request("POST", "/v1/completions", {"prompt": "a" * (33 << 20)}).status, 413)  # nginx's own
         except (ConnectionError, ssl.SSLError):
-            pass  # it closes while we still send
+            pass  # nginx closes the connection while the body is being sent
 
     def test_curl_speaks_http_2(self):
         if not shutil.which("curl"):

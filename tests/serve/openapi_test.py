@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""/openapi.json against the server: what it answers keeps to the schemas, by jsonschema.
+"""/openapi.json against the server: its answers match the schemas (checked with jsonschema).
 
 Usage: openapi_test.py PROGRAM ROOT
 """
@@ -13,7 +13,7 @@ PROGRAM, ROOT = sys.argv[1:3]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "temperature": 0}
 TEXT = {"prompt": "hi", "max_tokens": 3, "temperature": 0}
 MORE = {"return_token_ids": True, "prompt_logprobs": 1, "stop": "zz", "seed": 1, "logit_bias": {"5": -100}}
-REQUESTS = {  # those that the demo model answers
+REQUESTS = {  # for the endpoints that the demo model supports
     "/v1/chat/completions": [CHAT, {**CHAT, **MORE, "logprobs": True, "top_logprobs": 2, "n": 1, "response_format": {"type": "text"}}],
     "/v1/completions": [TEXT, {**TEXT, **MORE, "logprobs": 2}, {"prompt": [[1, 2], [3]], "max_tokens": 1, "echo": True}],
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hostile and broken clients send, byte by byte: each gets the right status and OpenAI's error shape, and the
+"""Requests of hostile and broken clients, sent as raw bytes: each gets the right status in OpenAI's error format, and the
 server answers the next ordinary request with the same tokens as before.
 
 Usage: raw_socket_test.py PROGRAM [unittest arguments]
@@ -52,7 +52,7 @@ class RawTest(unittest.TestCase):
             try:
                 s.sendall(data)
             except ConnectionError:
-                pass  # closed while we still sent: what was answered before lies in the buffer
+                pass  # closed while sending: the answer sent before is in the buffer
             reader = Reader(s)
             return reader.response(), reader
 
@@ -71,7 +71,7 @@ class RawTest(unittest.TestCase):
             return error
 
     def refused_or_closed(self, data, status):
-        """Some malformed heads may be cut off without an answer."""
+        """Some malformed heads may be closed without an answer."""
         try:
             self.refused(data, status)
         except Closed as closed:
@@ -79,7 +79,7 @@ class RawTest(unittest.TestCase):
 
 
 class Fields(RawTest):
-    """JSON that is no request."""
+    """JSON that is not a valid request."""
 
     def test_each_field_of_a_wrong_kind(self):
         for kind, field, values in CASES:
@@ -101,7 +101,7 @@ class Fields(RawTest):
     def test_empty_prompts(self):  # CVE-2024-8768
         for prompt in ([], [[]], [[], []]):
             error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}), 400)
-        for prompt in ("", [""], " ", "\n"):  # the begin token may stand for an empty text
+        for prompt in ("", [""], " ", "\n"):  # an empty text may become the begin token alone
             self.assertIn(self.server.post("/v1/completions", {**COMPLETION, "prompt": prompt}).status, (200, 400))
         error_of(self.server.post("/v1/completions", {**COMPLETION, "prompt": "", "add_special_tokens": False}), 400)
 
@@ -236,7 +236,7 @@ class Fields(RawTest):
 
 
 class Http(RawTest):
-    """Bytes that are no request, or two."""
+    """Bytes that are not one valid request."""
 
     def post_head(self, *lines, path="/v1/completions"):
         return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode() + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
@@ -274,7 +274,7 @@ class Http(RawTest):
         self.refused(self.post_head(b"Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0") + chunked, (400, 501), closes=True)
 
     def test_nothing_hides_behind_a_refused_request(self):
-        """What follows in the same bytes must not be answered."""
+        """Bytes after the malformed request must not be answered."""
         inner = request_bytes("GET", "/health")
         for head in (self.post_head(b"Content-Length: 4", b"Transfer-Encoding: chunked"), self.post_head(b"Content-Length: 4", b"Content-Length: 50")):
             with self.server.connect() as s:
@@ -322,14 +322,14 @@ class Http(RawTest):
 
     def test_head_and_options(self):
         for path in ("/health", "/v1/models", "/metrics"):
-            with self.server.connect() as s:  # a body that was sent would be read as the next answer
+            with self.server.connect() as s:  # a body after HEAD would be read as the next answer
                 s.sendall(request_bytes("HEAD", path) + request_bytes("GET", "/v1/models"))
                 reader = Reader(s)
                 self.assertEqual(reader.response(head_only=True).status, 200)
                 self.assertEqual(reader.response().json()["object"], "list")
         answer = self.server.request("OPTIONS", "/v1/chat/completions", headers=[("Origin", "http://evil"), ("Access-Control-Request-Method", "POST")])
         self.assertIn(answer.status, (204, 405))
-        for answer in (answer, self.server.get("/v1/models", headers=[("Origin", "http://evil")])):  # CORS is off unless asked for
+        for answer in (answer, self.server.get("/v1/models", headers=[("Origin", "http://evil")])):  # CORS is off by default
             self.assertFalse([key for key, _ in answer.headers if key.lower().startswith("access-control")], answer)
 
     def test_content_types(self):
@@ -340,7 +340,7 @@ class Http(RawTest):
             self.assertEqual(self.server.post("/v1/completions", JSON_BODY, headers=[("Content-Type", given)]).status, 200)
 
     def test_hosts(self):
-        """DNS rebinding: a page of another site gives its own name this machine's address."""
+        """DNS rebinding: another site resolves its own name to this machine's address."""
         for host in ("evil.com", "evil.com:8000", "localhost.evil.com", "127.0.0.1.evil.com", "127.1"):
             for path in ("/", "/health", "/v1/models", "/v1/chat/completions", "/no/such/path"):
                 for method in ("GET", "POST", "OPTIONS"):
@@ -357,12 +357,12 @@ class Http(RawTest):
         self.assertIn("hosts: addresses, localhost; others get 403", self.server.log)
 
     def test_bodies_beyond_the_limit(self):
-        for length in ((32 << 20) + 1, 1 << 40, 2**63 - 1):  # refused before a byte of it came
+        for length in ((32 << 20) + 1, 1 << 40, 2**63 - 1):  # refused before any byte of the body
             self.refused(self.post_head(b"Content-Length: %d" % length), 413, closes=True)
             self.refused(self.post_head(b"Content-Length: %d" % length, b"Expect: 100-continue"), 413, closes=True)
 
     def test_a_client_that_sends_its_whole_body_first_reads_the_refusal(self):
-        """As Python's own does, which is told nothing of the answer before."""
+        """Like Python's http.client, which reads the answer only after it has sent the whole body."""
         body = b"[" + b" " * (100 << 20)
         before = self.server.resident_bytes()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=LONG)
@@ -388,14 +388,14 @@ class Http(RawTest):
             try:
                 error_of(Reader(s).response(), 413)
             except Closed:
-                pass  # a reset because of what we sent after it was refused took the answer away
+                pass  # bytes sent after the refusal caused a reset, which discarded the answer
         self.assertLess(self.server.resident_bytes() - before, 150 << 20)
 
     def test_a_chunk_without_its_end_is_refused_at_once(self):
         self.refused(self.post_head(b"Transfer-Encoding: chunked") + b"5\r\nhelloX", 400, closes=True)
 
     def test_headers_that_come_twice(self):
-        """Of two, a proxy may take the one and we the other."""
+        """A proxy and the server could use different ones of two."""
         n = b"Content-Length: %d" % len(JSON_BODY)
         for lines in ((b"Content-Type: application/json",), (b"Authorization: Bearer a", b"Authorization: Bearer a"), (b"Authorization: Bearer a", b"authorization: Bearer b"),
                       (b"Host: y",), (b"Origin: http://a", b"Origin: http://b"), (b"Expect: 100-continue", b"Expect: 100-continue")):
@@ -468,19 +468,20 @@ class Http(RawTest):
         self.assertLess(self.server.resident_bytes() - before, 64 << 20)
 
     def test_half_open_connections(self):
-        idle = [self.server.connect() for _ in range(200)]  # that never say anything
+        idle = [self.server.connect() for _ in range(200)]  # they never send anything
         for s in idle[:50]:
             s.sendall(b"POST /v1/completions HT")
         for s in idle[50:100]:
             s.sendall(self.post_head(b"Content-Length: 100") + b'{"prompt"')
         self.assertEqual(self.probe(), self.tokens)
-        for s in idle[:150]:  # gone with a reset
+        for s in idle[:150]:  # closed with a reset
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for s in idle:
             s.close()
 
     def test_a_client_that_sends_no_more(self):
-        """shutdown() of our side after a whole request: answered, or taken for gone; a part of one never is a request."""
+        """shutdown() of the sending side after a whole request: answered, or treated as a disconnect; a partial request never
+        is processed."""
         with self.server.connect() as s:
             s.sendall(request_bytes("GET", "/v1/models"))
             s.shutdown(socket.SHUT_WR)
@@ -558,11 +559,11 @@ class Http(RawTest):
 
 
 class SlowClients(RawTest):
-    """With short waits."""
+    """Short timeouts."""
     flags = ("--header-timeout", "1", "--body-timeout", "1", "--keep-alive-timeout", "1", "--write-timeout", "2")
 
     def ends(self, s):
-        """What came until the server closed the connection."""
+        """Everything received until the server closed the connection."""
         s.settimeout(LONG)
         got = b""
         try:
@@ -589,7 +590,7 @@ class SlowClients(RawTest):
                     break
             self.assertTrue(answered, "read to the end")
             self.assertGreater(time.monotonic() - start, 0.9)
-            s.shutdown(socket.SHUT_WR)  # else the server waits for what this client has not read yet
+            s.shutdown(socket.SHUT_WR)  # otherwise the server waits for this client to read
             self.check_408(self.ends(s))
 
     def test_silence(self):
@@ -615,11 +616,12 @@ class SlowClients(RawTest):
             body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": n, "temperature": 1, "seed": 1}
             start = time.monotonic()
             self.assertEqual(self.server.post("/v1/completions", body).status, 200)
-            if time.monotonic() - start > 1.5:  # more than any wait of this server's
+            if time.monotonic() - start > 1.5:  # longer than any timeout of this server
                 break
 
     def test_a_reader_that_never_reads(self):
-        """Megabytes of log probabilities for somebody who takes none of them: closed, cancelled, forgotten; others do not wait."""
+        """A client requests megabytes of log probabilities and reads nothing: its connection is closed, its request is cancelled
+        and its memory is freed; other clients do not wait."""
         before = self.server.resident_bytes()
         body = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "n": 16, "temperature": 1, "logprobs": 20, "stream": True, "seed": 1}
         stuck = [self.server.connect(receive_buffer=4096) for _ in range(3)]
@@ -629,7 +631,7 @@ class SlowClients(RawTest):
         self.server.wait_idle()
         self.assertLess(self.server.resident_bytes() - before, 64 << 20)
         metrics = self.server.metrics()
-        self.assertEqual(metrics.value("fovea_http_responses_total", status="499"), 3)  # they left, in a way
+        self.assertEqual(metrics.value("fovea_http_responses_total", status="499"), 3)  # counted as disconnects
         self.assertNotIn('status="500"', metrics.text)
         for s in stuck:
             got = self.ends(s)
@@ -639,14 +641,14 @@ class SlowClients(RawTest):
 
 
 class Connections(RawTest):
-    """With few places."""
+    """Few connection slots."""
     flags = ("--max-connections", "12", "--max-connections-per-address", "8")
 
     def counts(self):
         return self.server.get("/server_info").json()["connections"]
 
     def hold(self, count):
-        """Connections with a running stream, from an address of their own."""
+        """Connections with a running stream, from a separate address."""
         body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "stream": True}
         held = []
         for _ in range(count):
@@ -684,14 +686,14 @@ class Connections(RawTest):
         self.assertEqual(self.counts()["refused"], after.value("fovea_http_connections_refused_total"))
         self.assertIn("http: a connection is refused: the limit of 8 connections for this address is reached", self.server.log)
 
-    def test_idle_floods_shut_nobody_out(self):
+    def test_idle_floods_do_not_block_other_clients(self):
         before = self.counts()
         flood = []
         try:
             for i in range(200):
                 flood.append(self.server.connect())
                 if i % 10 == 0:
-                    self.assertEqual(self.server.get("/health").status, 200)  # of the same address
+                    self.assertEqual(self.server.get("/health").status, 200)  # from the same address
                     with self.server.connect(source="127.0.0.2") as s:
                         s.sendall(request_bytes("GET", "/health"))
                         self.assertEqual(Reader(s).response().status, 200)
@@ -713,7 +715,7 @@ class Connections(RawTest):
 
 
 class Answers(RawTest):
-    """How large one may be."""
+    """The size limit of an answer."""
     flags = ("--max-answer-bytes", "1024")
     ASKED = [
         ("/v1/completions", {"prompt": [PROMPT] * 20, "max_tokens": 1, "prompt_logprobs": 20}),
@@ -734,7 +736,7 @@ class Answers(RawTest):
                     self.assertLess(size, 1.5 * told)
                     self.assertGreater(size, told / 4)
 
-    def test_an_answer_whose_length_nobody_said(self):
+    def test_an_answer_without_a_requested_length(self):
         body = {"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": True, "temperature": 0}
         error = error_of(self.server.post("/v1/chat/completions", body), 400, param="max_tokens")
         self.assertIn("no max_tokens", error["message"])
@@ -743,7 +745,7 @@ class Answers(RawTest):
         self.assertEqual(stream.events()[-1], "[DONE]")
 
     def test_hundreds_of_prompts_with_log_probabilities(self):
-        """0.35 MB that would be 413 MB."""
+        """A body of 0.35 MB whose answer would have 413 MB."""
         with Server(PROGRAM) as other:
             body = {"prompt": ["word " * 150] * 512, "max_tokens": 1, "prompt_logprobs": 20}
             before = other.resident_bytes()
@@ -754,7 +756,7 @@ class Answers(RawTest):
 
 
 class Paths(RawTest):
-    """Nothing that a client reads says where the model lies."""
+    """No answer contains a path of the server."""
     flags = ("--model", DEMO, "--served-model-name", "mine")
 
     @classmethod
@@ -773,7 +775,7 @@ class Paths(RawTest):
 
 
 class Hosts(RawTest):
-    """Names that were allowed."""
+    """--allowed-host."""
     flags = ("--allowed-host", "llm.example.org", "--allowed-host", "box")
 
     def test_allowed_hosts(self):
@@ -785,7 +787,7 @@ class Hosts(RawTest):
 
 
 class Keys(RawTest):
-    """With keys nothing is open but /health, /ping and the files of the page, which asks for one."""
+    """With API keys only /health, /ping and the page's files are open; the page asks for the key."""
     KEY = "sk-secret-1"
     flags = ("--api-key", KEY, "--api-key", "sk-other")
 
@@ -816,7 +818,7 @@ class Keys(RawTest):
                         self.assertEqual(error["code"], "invalid_api_key")
                         self.assertTrue(answer.header("www-authenticate").startswith("Bearer"))
                         self.assertNotIn("sk-", error["message"])
-                    else:  # the same header twice, or a path that is none
+                    else:  # a duplicate header or an invalid path
                         self.assertTrue(len(headers) == 2 or "%2f" in path or ".." in path, answer)
 
     def test_what_is_open(self):

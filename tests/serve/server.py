@@ -1,4 +1,4 @@
-"""`fovea serve` for the tests of this folder: started on a free port, ready when it says so, ended at the end.
+"""`fovea serve` for the tests of this folder: starts it on a free port, waits until it is ready, and stops it.
 
 What a test needs of HTTP is here on sockets of its own, so that a request can be malformed and an answer be read
 to the byte; nothing but the standard library.
@@ -14,12 +14,12 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LONG = 120  # seconds that pass only where something is broken: a sanitizer's build on a busy machine is slow
+LONG = 120  # seconds until a wait fails; generous, as sanitizer builds on a busy machine are slow
 SKIPPED = 77  # SKIP_RETURN_CODE in CMakeLists.txt
 
 
 class Server:
-    """A running `fovea serve`; `log` has what it has printed so far."""
+    """A running `fovea serve`; `log` is its output so far."""
 
     def __init__(self, program, *flags, port=0, uds=None, model=None, env=None):
         where = ["--uds", uds] if uds else ["--port", str(port)]
@@ -78,7 +78,7 @@ class Server:
         self.process.send_signal(number)
 
     def wait_log(self, text):
-        """Until the server has printed it."""
+        """Waits until the server has printed it."""
         deadline = time.monotonic() + LONG
         with self._changed:
             while text not in self.log:
@@ -102,7 +102,7 @@ class Server:
         return s
 
     def request(self, method, path, body=None, headers=(), timeout=LONG):
-        """One whole request on a connection of its own; `body` is bytes, or what is made JSON."""
+        """One whole request on a new connection; `body` is bytes, or a value that is sent as JSON."""
         with self.connect(timeout) as s:
             s.sendall(request_bytes(method, path, body, headers))
             return Reader(s).response(head_only=method == "HEAD")
@@ -125,13 +125,13 @@ class Server:
         return Metrics(answer.body.decode())
 
     def resident_bytes(self):
-        if os.environ.get("SERVE_TEST_SANITIZED"):  # keeps what was freed for a while: says nothing then
+        if os.environ.get("SERVE_TEST_SANITIZED"):  # a sanitizer keeps freed memory for a while, so the size means nothing
             return 0
         with open(f"/proc/{self.process.pid}/status") as file:
             return int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1)) << 10
 
     def most_resident_bytes(self, work):
-        """The most that was resident at a time while work() ran."""
+        """The peak resident memory while work() ran."""
         if os.environ.get("SERVE_TEST_SANITIZED"):
             work()
             return 0
@@ -185,7 +185,7 @@ class Response:
         return json.loads(self.body.decode("utf-8"), parse_constant=no_constant)
 
     def events(self):
-        """What a stream's data lines carried, "[DONE]" left as it is."""
+        """The parsed data lines of a stream; "[DONE]" stays a string."""
         lines = self.body.decode("utf-8").split("\n\n")
         assert lines[-1] == "", f"the last event is not ended: {lines[-1]!r}"
         data = [line.removeprefix("data: ") for line in lines[:-1] if not line.startswith(":")]
@@ -196,7 +196,7 @@ class Response:
 
 
 class Closed(Exception):
-    """The server ended the connection before a whole answer; `got` is what came."""
+    """The server closed the connection before a whole answer; `got` is what was received."""
 
     def __init__(self, got):
         super().__init__(f"closed after {got[-300:]!r}")
@@ -266,7 +266,7 @@ class Reader:
         return Response(status, headers, self._exactly(int(get["content-length"])), False)
 
     def at_end(self):
-        """Whether the server closed the connection and sent nothing more."""
+        """Whether the server closed the connection without sending anything more."""
         try:
             self._more()
             return False
@@ -290,7 +290,7 @@ def request_bytes(method, path, body=None, headers=()):
 
 
 def error_of(response, status=None, param=None):
-    """The error of a refusal, its shape checked to the letter."""
+    """The error of a refusal; checks its exact format."""
     if status is not None:
         assert response.status in (status if isinstance(status, tuple) else (status,)), f"wanted {status}, got {response!r}"
     assert response.status >= 400, response
@@ -323,7 +323,7 @@ def free_port():
 
 
 def skip(why):
-    """Ends the test as skipped, with a line that says why."""
+    """Ends the test as skipped, with a line that states the reason."""
     print(f"SKIPPED: {why}", flush=True)
     raise SystemExit(SKIPPED)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many streams of mixed lengths at once, some of which their clients leave: nothing is lost, doubled or leaked.
+"""Many concurrent streams of mixed lengths, some cancelled by their clients: nothing is lost, duplicated or leaked.
 
 Each request is one of a few dozen that were asked one at a time before; its answer must be that one to the letter,
 every event once and in order. At the end the KV cache must be free, the counts of /metrics those of the clients, and
@@ -23,7 +23,7 @@ LENGTHS = [1, 2, 5, 12, 30, 60, 120, 250]
 
 
 def questions():
-    """(path, body) of every request there is: completions and chats, greedy and seeded, one answer and two, long prompts."""
+    """(path, body) of all requests: completions and chats, greedy and seeded, one answer and two, long prompts."""
     out = []
     for i, length in enumerate(LENGTHS):
         for k in range(3):
@@ -35,11 +35,11 @@ def questions():
 
 
 class Broken(Exception):
-    """What must not happen."""
+    """A failed expectation."""
 
 
 async def read_stream(reader):
-    """The events of a chunked answer, as they come; ends at [DONE] and the last chunk."""
+    """The events of a chunked answer as they arrive; ends at [DONE] and the last chunk."""
     status = int((await reader.readline()).split()[1])
     while (await reader.readline()).strip():
         pass
@@ -58,7 +58,7 @@ async def read_stream(reader):
 
 
 async def ask(server, question, leave_after=None):
-    """(answer, seconds to the first event, events): the answer is (texts by choice, finish reasons, usage); None if left."""
+    """(answer, seconds to the first event, events); the answer is (texts by choice, finish reasons, usage), None if cancelled."""
     path, body = question
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:

@@ -1,16 +1,16 @@
-// The page against the mock server, which says what a model is not made to say, and fails when it is asked to.
+// The page against the mock server, which returns chosen texts and errors that a real model would not produce on demand.
 import assert from "node:assert/strict";
 import { test as define } from "node:test";
 import { idleState, startMock } from "./mock_server.mjs";
 import { answered, answers, assertNoSidewaysScroll, lowContrast, mock as shared, say, shoot, sizes, until, visit } from "./support.mjs";
 
-// Not where a server was given.
+// Only without --url and --program.
 const test = (name, body) => shared && define(name, body);
 
 const story = (page) => say(page, "Tell me a story.");
 const questions = (page) => page.locator("#messages > .user");
 
-// A visit to a mock server of its own.
+// Opens the page of a separate mock server.
 async function own(options, size = "wide", visitOptions = {}) {
   const mock = await startMock(options);
   const { page, leave } = await visit(size, { address: mock.url, ...visitOptions });
@@ -193,7 +193,7 @@ test("the conversation and the settings outlast a reload, until New chat", async
   await answered(page, 2);
   assert.deepEqual(sent[1].map((m) => m.role), ["system", "user", "assistant", "user"]);
   assert.equal(sent[1][0].content, "Be kind.");
-  // Left in the middle of an answer.
+  // Leaves the page in the middle of an answer.
   await say(page, "long");
   await page.locator(".streaming .text p").waitFor();
   await page.reload();
@@ -307,7 +307,7 @@ test("a full context offers a way on", async () => {
   assert.match(await answers(page).first().locator(".notice").innerText(), /The context is full, so the answer was cut\./);
   await answers(page).first().getByRole("button", { name: "New chat" }).click();
   assert.equal(await page.locator("#messages > li").count(), 0);
-  // One message that is too long by itself: there is nothing to leave out.
+  // A single message that exceeds the context: there is no older turn to exclude.
   await say(page, "x".repeat(2000));
   await alert.waitFor();
   assert.equal(await page.getByRole("button", { name: /Drop the oldest/ }).count(), 0);
@@ -358,7 +358,7 @@ test("the page waits while the model is being loaded", async () => {
   await bar.waitFor({ state: "hidden" });
   await story(page);
   await answered(page);
-  // Started again with the page open.
+  // Restarts the server while the page is open.
   loading = { weights: 0.1, seconds: 1 };
   await bar.waitFor();
   loading = null;
@@ -371,7 +371,7 @@ test("the keyboard alone", async () => {
   const { page, sent, leave } = await own({ answers: { code: "```js\nlet a;\n```", one: "1" } });
   await page.locator("#served").waitFor();
   const focused = () => page.evaluate(() => document.activeElement.getAttribute("aria-label") || document.activeElement.innerText || document.activeElement.id);
-  // Tab or Shift+Tab until this has the focus, which must be seen.
+  // Presses Tab or Shift+Tab until this element has the focus, which must be visible.
   const reach = async (name, key = "Tab") => {
     for (let i = 0; (await focused()) !== name; ++i) {
       assert.ok(i < 60, `${name} is not reached`);

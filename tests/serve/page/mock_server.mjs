@@ -1,6 +1,6 @@
-// The playground's files and what they call, without an engine: for work on the page, and for its test where no
-// `fovea` is given. It sends the headers that the program sends (read from web_files.h, so that the policy is the
-// same) and plays an engine with a few sequences of other people.
+// Serves the playground's files and the API that they call, without an engine: for work on the page, and for its tests
+// without a `fovea` program. It sends the program's headers (read from web_files.h, so that the policy is the same) and
+// simulates an engine that also has sequences of other clients.
 //
 //   node mock_server.mjs [PORT]        FOVEA_MOCK_KEY=secret asks for an API key
 import { readFileSync } from "node:fs";
@@ -22,7 +22,7 @@ const story =
   "There was Alma the butterfly, stuck in the mud. Leo was not strong, but he was clever. Leo found a long rope and tied " +
   "it to a tree. With one last pull Alma was free. And so they became the best of friends.";
 
-// An engine that serves whoever chats and a few others, one step each 12 ms of the clock.
+// Simulates an engine with the page's requests and a few others, one step every 12 ms.
 class MockEngine {
   constructor() {
     this.started = Date.now();
@@ -143,18 +143,18 @@ async function chat(request, response, engine, answers, context) {
   response.end("data: [DONE]\n\n");
 }
 
-// As it is before the first request.
+// The state before the first request.
 export const idleState = {
   age_seconds: 0, steps_total: 0, page_size: 16, pages: { total: 4096, free: 4096, cached: 0, in_use: 0 }, running: 0, waiting: 0,
   sequences: [], prefixes: { nodes: 0, pages: 0, locked_pages: 0, complete: true, longest: [] }, steps: [],
 };
 
-// Vectors of letters: texts with the same ones are alike.
+// Embeddings are letter counts: texts with the same letters are similar.
 const embed = (text) => [..."abcdefghijklmnop"].map((letter) => text.toLowerCase().split(letter).length - 1);
 
-// state: what /server_state answers instead of the playing engine's; null = 404, as for an encoder.
-// encoder: it embeds, and does not chat. answers: what is said to a message; context: how many tokens (here characters)
-// fit. loading(): { weights, seconds } while the model is being loaded, null once it is.
+// state: replaces the simulated engine's answer to /server_state; null = 404, as for an encoder. encoder: embeds instead
+// of chatting. answers: the answer to each message. context: the context length in tokens, here characters. loading():
+// { weights, seconds } while the model loads, then null.
 export async function startMock({ port = 0, key = "", state, encoder = false, answers = {}, context = 131072, loading = () => null } = {}) {
   const engine = new MockEngine();
   const info = JSON.parse(readFileSync(`${here}server_info.json`, "utf8"));
@@ -176,7 +176,7 @@ export async function startMock({ port = 0, key = "", state, encoder = false, an
         response.writeHead(200, { ...headers, "Content-Type": types[file.split(".").at(-1)] });
         return response.end(text);
       } catch {
-        // no such file: the 404 below
+        // no such file: answered with the 404 below
       }
     } else if (loading() !== null) {
       response.writeHead(503, { "Content-Type": "application/json", "Retry-After": "1" });

@@ -1,13 +1,13 @@
-// The playground in Chromium: what a visitor does, on a screen and a phone, in light and dark.
+// The playground in Chromium: typical visits, on a desktop and a phone, in light and dark.
 //
 //   node page_test.mjs [--program FOVEA | --url http://127.0.0.1:8000/] [--screenshots FOLDER] [--chromium PATH] [--patience SECONDS]
 //
-// With --program it starts `fovea serve` with the demo model; with neither it runs against mock_server.mjs, which can
-// also fail, and ask for a key.
+// With --program it starts `fovea serve` with the demo model; with neither it runs against mock_server.mjs, which can also
+// return errors and require a key.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startServer } from "../server.mjs";
-import "./mock_cases.mjs";  // what only the mock server does when it is asked to
+import "./mock_cases.mjs";  // cases that need the mock server
 import { answered, answers, assertNoSidewaysScroll, busy, given, lowContrast, mock, say, shoot, until, url, visit } from "./support.mjs";
 
 for (const size of ["wide", "phone"]) {
@@ -48,7 +48,7 @@ for (const size of ["wide", "phone"]) {
 test("an answer is stopped", async () => {
   const { page, leave } = await visit("wide");
   await page.locator("#served").waitFor();
-  // From inside, at the first words, so that the answer can't be whole before.
+  // Runs inside the page at the first words, so that the answer cannot be complete before.
   await page.evaluate(() => {
     const seen = (window.seen = {});
     new MutationObserver((_, observer) => {
@@ -97,7 +97,7 @@ test("settings are sent, and the conversation with them", async () => {
   assert.deepEqual(sent[1].messages.map((m) => m.role), ["system", "user", "assistant", "user"]);
   assert.equal(sent[1].messages[2].content.trim(), first.trim());
   assert.match(await answers(page).first().locator(".meta").innerText(), /^7 tokens .* cut at the limit$/);
-  // What the browser can tell is wrong isn't sent, and is shown where it is.
+  // Values that the browser can detect as invalid are not sent; the field shows the error.
   await page.getByLabel("Temperature").fill("9");
   await page.getByRole("button", { name: "Settings" }).click();
   await say(page, "Three.");
@@ -159,7 +159,7 @@ test("a real conversation outlasts a reload, and its context ends", withProgram,
   const { page, leave } = await visit("wide", { address: `${small.url}/`, expectErrors: true });
   await page.locator("#served").waitFor();
   await page.getByRole("button", { name: "Settings" }).click();
-  await page.getByLabel("Max tokens").fill("70");  // more than a quarter of it
+  await page.getByLabel("Max tokens").fill("70");  // more than a quarter of the context
   for (let i = 1; (await page.getByRole("alert").count()) === 0; ++i) {
     assert.ok(i < 30, "the context never ends");
     await say(page, "Tell me a story about a sparrow.");

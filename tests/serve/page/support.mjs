@@ -1,4 +1,4 @@
-// The browser, the server and what a visitor does, for the tests of the page.
+// Browser, server and user actions for the tests of the page.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync } from "node:fs";
 import { test } from "node:test";
@@ -16,7 +16,7 @@ export const { values: given } = parseArgs({
   },
 });
 export const sizes = { wide: { width: 1280, height: 860 }, phone: { width: 390, height: 844 }, landscape: { width: 844, height: 390 } };
-const patience = 1000 * Number(given.patience);  // for what takes none, on a machine that does something else
+const patience = 1000 * Number(given.patience);  // timeout of waits; generous for busy machines
 const launchFlags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
 const { chromium } = await need("playwright-core");
@@ -32,7 +32,7 @@ test.after(async () => {
   await server?.stop();
 });
 
-// A page that fails the test when it logs an error, or asks another host for anything.
+// A page that fails the test if it logs an error or sends a request to another host.
 export async function visit(size, { scheme = "light", address = url, expectErrors = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: sizes[size], colorScheme: scheme, deviceScaleFactor: 1, hasTouch: size !== "wide", ...options });
   const page = await context.newPage();
@@ -65,8 +65,8 @@ export async function say(page, text) {
   await page.keyboard.press("Enter");
 }
 
-// The program with others to serve, so that there is something to see, and an answer takes a second instead of a few
-// hundredths; the mock server plays that by itself.
+// Runs the program with requests of other clients, so that the live view has content and an answer takes a second; the
+// mock server simulates this itself.
 export async function busy(work) {
   const others = new AbortController();
   const ask = async (seed) => {
@@ -105,7 +105,7 @@ export async function shoot(page, name) {
   if (given.screenshots) await page.screenshot({ path: `${given.screenshots}/${name}.png` });
 }
 
-// Elements with text of their own that has less contrast to what it stands on than WCAG's AA wants.
+// Elements whose text has less contrast to its background than WCAG level AA requires.
 export const lowContrast = (page) => page.evaluate(() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (color) => {
