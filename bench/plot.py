@@ -3,8 +3,8 @@
 
 Usage: plot.py RECORD.json OUT.svg
 
-Prefill in TFLOP/s beside what cuBLAS reaches in a matrix product of the same run; decode in GB/s of K and V beside a plain
-read of the same bytes. The record says machine and commit, and so does the drawing."""
+Prefill in TFLOP/s, compared with a cuBLAS matrix product of the same run; decode in GB/s of K and V, compared with a plain
+read of the same bytes. The drawing names the record's machine and commit."""
 
 import argparse
 import json

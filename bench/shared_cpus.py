@@ -3,7 +3,7 @@
 
 For none, one and two busy loops: tokens a second of one sequence (`fovea bench model`) and requests a second of short
 answers to a few clients (`fovea bench serve`), with one thread, with one for each CPU, and with whatever the engine
-chooses itself. Contenders take turns, rounds are repeated, medians are printed with their share of the best.
+chooses itself. Measurements are interleaved and repeated; medians are printed with their share of the best.
 
 Usage: shared_cpus.py PROGRAM [--model DIR] [--rounds N] [--nice N] [--out FILE]
 """

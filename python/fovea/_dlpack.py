@@ -41,7 +41,7 @@ _new_capsule.restype, _new_capsule.argtypes = py_object, [c_void_p, c_char_p, _D
 
 
 def view(x: Any) -> Arg:
-    """What the capsule of `x` says. The memory belongs to `x`, which the caller holds; the capsule is not consumed, so
+    """The contents of the capsule of `x`. The memory belongs to `x`, which the caller holds; the capsule is not consumed, so
     its own destructor ends it. A producer that makes a copy for its capsule is not supported by the protocol's
     default and would be a bug of its own."""
     capsule = x.__dlpack__()
@@ -81,7 +81,7 @@ def _delete(managed: Any) -> None:
 
 @_Destructor
 def _destroy(capsule: int) -> None:
-    if _raw_is_valid(capsule, b"dltensor"):  # nobody consumed it
+    if _raw_is_valid(capsule, b"dltensor"):  # it was not consumed
         _exported.pop(_raw_pointer_of(capsule, b"dltensor"), None)
 
 

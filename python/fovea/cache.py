@@ -81,7 +81,7 @@ def append_kv(
     Where: slots [T] = page * page_size + offset, below 0 = nowhere; or row i of sequence b, rows q_offsets[b] ([B + 1]) and
     on, goes to position kv_lens[b] - n_q + i by page_table [B, pages]. positions [T] for the rotation: None = those
     positions, else row t for token t. q [T, Hq, D] is normed and rotated too, into q_out (allocated when not given; may be
-    q). interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). kv_dtype: of the cache where its arrays don't say it.
+    q). interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). kv_dtype: the cache's dtype, if its arrays do not determine it.
     k_scales, v_scales [pages, page_size, Hkv] fp32 are written, of int8_per_token_head.
 
     Returns q_out, or None without q."""

@@ -277,7 +277,7 @@ std::string describe_hosts(const server::HostRule& rule, const ServeFlags& flags
 void warn_if_open(const ServeFlags& flags, bool keys) {
   if (keys || is_local(flags) || !flags.uds.empty()) return;
   FOVEA_LOG(warning) << "--host " << flags.host
-                     << " without --api-key: whoever reaches this address may use the model";
+                     << " without --api-key: anyone who can reach this address can use the model";
 }
 
 /// Waits for a signal, then for requests in flight, up to `shutdown_timeout` seconds.

@@ -51,7 +51,7 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
 void add_load_flags(CLI::App& app, ServeFlags& f) {
   start_group(app, "Queue and shutdown");
   app.add_option("--max-queued-requests,--max-num-queued-reqs", f.max_queued_requests,
-                 "Answers that may wait for their turn; more are refused with 503")
+                 "Answers that may wait in the queue; more are refused with 503")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app.add_option("--max-queued-tokens,--max-num-queued-tokens", f.max_queued_tokens,
@@ -64,7 +64,7 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
       ->check(seconds_of(0))
       ->capture_default_str();
   app.add_option("--queue-timeout", f.queue_timeout,
-                 "Seconds that a request may wait for its turn, then 503; 0 = no limit")
+                 "Seconds that a request may wait in the queue, then 503; 0 = no limit")
       ->check(seconds_of(0))
       ->capture_default_str();
   app.add_option("--shutdown-timeout", f.shutdown_timeout,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """fovea generate and embed on every model of tests/goldens: each loads from its files and answers.
 
-What the answers must be, golden_test and encoder_golden_test say.
+golden_test and encoder_golden_test check the answers themselves.
 
 Usage: families_test.py PROGRAM GOLDENS
 """

@@ -166,7 +166,7 @@ describe("the demo model", () => {
     assert.deepEqual([tokens.length, token_logprobs.length, top_logprobs.length, text_offset.length], [count, count, count, count]);
     assert.equal(token_logprobs[0], null);
     assert.ok(token_logprobs.slice(1).every((p) => p <= 0));
-    // As of vLLM: the begin token, which no one wrote, is the first, and offsets are of the tokens' texts.
+    // As in vLLM: the first is the begin token, which is not part of the text, and offsets refer to the tokens' texts.
     assert.equal(tokens[0], "<|begin_of_text|>");
     assert.equal(top_logprobs[0], null);
     assert.ok(top_logprobs.slice(1).every((top, i) => tokens[i + 1] in top && Object.values(top).every((p) => p <= 0)));

@@ -2,8 +2,8 @@
 """The examples of README.md and docs/serving.md, run as printed except for the port. Also checks that the metrics and
 flags that the pages name exist.
 
-A fence of sh or js below a comment <!-- example, prints "TEXT" --> is one; "example of an encoder" and "example with
-a key" say which server it is for. Every fence of those pages with curl or openai in it must be an example.
+A fence of sh or js below a comment <!-- example, prints "TEXT" --> is an example; "example of an encoder" and "example
+with a key" select its server. Every fence of those pages that contains curl or openai must be an example.
 
 Usage: docs_examples_test.py PROGRAM ROOT
 """

@@ -1,4 +1,4 @@
-// `fovea serve` for tests in node: started on a free port, ready when it says so.
+// `fovea serve` for tests in node: starts it on a free port and waits until it is ready.
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 

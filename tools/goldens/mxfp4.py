@@ -44,7 +44,7 @@ def round_experts(model):
 
 
 def store_experts_as_blocks(directory):
-    """Replaces the plain expert matrices of a checkpoint by blocks and scales, and says so in config.json."""
+    """Replaces the plain expert matrices of a checkpoint by blocks and scales, and declares this in config.json."""
     path = directory / "model.safetensors"
     tensors = {}
     for name, value in load_file(path).items():

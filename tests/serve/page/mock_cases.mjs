@@ -258,7 +258,7 @@ test("a message is edited, an answer made again", async () => {
   await leave();
 });
 
-test("failures are said, and the turn can be sent again", async () => {
+test("failures are shown, and the turn can be sent again", async () => {
   const options = { answers: {} };
   const { page, sent, leave } = await own(options, "wide", { expectErrors: true });
   await say(page, "fails");
