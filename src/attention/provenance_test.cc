@@ -19,7 +19,7 @@ std::string value_of(const Selection& s, std::string_view key) {
 
 class ProvenanceOnCpu : public CpuSelectTest {};
 
-TEST_F(ProvenanceOnCpu, EveryValueSaysWhoDecidedIt) {
+TEST_F(ProvenanceOnCpu, EveryValueNamesTheSettingThatDecidedIt) {
   AttentionSpec spec = llama_spec();
   Selection s = considered({.backend = "fast", .sources = {{"backend", "--attn"}}}, {spec});
   EXPECT_EQ(value_of(s, "full.prefill"), "FAST_ATTN from given: --attn fast");

@@ -37,7 +37,7 @@ struct Machine {
   }
 };
 
-TEST(TeamSize, AllAreKeptWhileNobodyIsLate) {
+TEST(TeamSize, KeepsAllThreadsWhileNoneIsLate) {
   TeamSize team(8);
   // Slower with all threads, but none is late: not caused by other processes, so no trial runs.
   const auto work = Machine{[](int threads) { return threads == 8 ? 1.0 : 5.0; }}.run(team, 10);
@@ -45,7 +45,7 @@ TEST(TeamSize, AllAreKeptWhileNobodyIsLate) {
   EXPECT_EQ(team.threads(), 8);
 }
 
-TEST(TeamSize, OneLateThreadNowAndThenIsChance) {
+TEST(TeamSize, IgnoresOccasionalLateThreads) {
   TeamSize team(2);
   const Machine hiccups{[](int threads) { return threads; },
                         [](int, int job) { return job % 1500 == 0; }};  // every 75 ms

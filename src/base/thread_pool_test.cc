@@ -134,7 +134,7 @@ class Frozen {
 };
 
 // A worker without a CPU has started nothing: the others do all work, and it finds none on its return.
-TEST_P(ThreadPoolOfSize, NobodyWaitsForWhoHasNotBegun) {
+TEST_P(ThreadPoolOfSize, DoesNotWaitForWorkersThatHaveNotStarted) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer keeps signals back from threads that wait";
 #elif defined(__has_feature)

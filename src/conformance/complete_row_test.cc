@@ -18,7 +18,7 @@ TEST(CompleteRow, KeepsWhatIsGivenAndPrefersTheRest) {
   EXPECT_EQ(complete_row(kCounts, allowed, {kUnset, 0, 2}, {0, 0, 3}), std::nullopt);
 }
 
-TEST(CoverLevels, MeetsEachLevelSoManyTimes) {
+TEST(CoverLevels, MeetsEachLevelTheGivenNumberOfTimes) {
   for (const int times : {1, 2, 5}) {
     const auto rows = cover_levels(kCounts, allowed, {1, kUnset, kUnset}, times);
     std::vector<std::vector<int>> seen = {{0, 0, 0}, {0, 0}, {0, 0, 0, 0}};

@@ -62,7 +62,7 @@ TEST_F(GpuMachine, RoomIsPoisonAndMemoryKeepsWhatIsWritten) {
   EXPECT_EQ(std::memcmp(*back, values, sizeof values), 0);
 }
 
-TEST_F(GpuMachine, AReplayReadsMemoryAnew) {
+TEST_F(GpuMachine, AReplayReadsMemoryAgain) {
   const auto session = machine().open_session();
   ASSERT_TRUE(session);
   const int first = 1, second = 2;

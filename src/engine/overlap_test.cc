@@ -237,7 +237,7 @@ TEST(Overlap, AFailedStepEndsItsSequencesAndNoOthers) {
   EXPECT_EQ(other.finish, FinishReason::length);
 }
 
-TEST(Overlap, NobodyIsPreemptedWithRowsInFlight) {
+TEST(Overlap, SequencesWithRowsInFlightAreNotPreempted) {
   // 8 pages of 2 tokens: the two sequences need 2 + 2 pages at first and 7 each at the end.
   for (const Overlap overlap : {Overlap{2, true}, Overlap{3, true}, Overlap{2, false}}) {
     Harness h(config_of(4, 16, 2, 8), {.overlap = overlap, .latest = true});

@@ -501,7 +501,7 @@ TEST(SchedulerTest, PreemptsTheLastArrivedAndResumesIt) {
   EXPECT_GT(h.last()->preemptions, 0);
 }
 
-TEST(SchedulerTest, NobodyOvertakesTheFirstInLine) {
+TEST(SchedulerTest, NoSequenceOvertakesTheFirstInLine) {
   Harness h(config_of(4, 16, 2, 8, false));
   h.add({0, 1, 2, 0, 0, 0, 0, 0, 0}, 4);  // 5 pages
   h.step();
@@ -618,7 +618,7 @@ TEST(SchedulerTest, AWindowedPrefixThatWasEvictedIsNotContinued) {
   EXPECT_LE(h.last()->cached_tokens, 30);
 }
 
-TEST(SchedulerTest, PriorityDecidesWhoIsAdmittedAndWhoIsPreempted) {
+TEST(SchedulerTest, PriorityDecidesAdmissionAndPreemption) {
   auto config = config_of(2, 16, 2, 8);
   config.policy = SchedulingPolicy::priority;
   Harness h(config);
@@ -771,7 +771,7 @@ TEST(FairShareTest, ClientsThatWantMoreThanThereIsGetEqualShares) {
   EXPECT_LE(h.scheduler().stats().preemptions, 10);
 }
 
-TEST(FairShareTest, WithinAClientWhoCameFirstIsFirst) {
+TEST(FairShareTest, RequestsOfAClientRunInArrivalOrder) {
   Harness h(config_of(1, 16, 2, 40));
   for (int i = 0; i < 12; ++i)
     add_for(h, i % 3 == 0 ? "a" : "b", 2);
@@ -785,7 +785,7 @@ TEST(FairShareTest, WithinAClientWhoCameFirstIsFirst) {
   EXPECT_TRUE(std::ranges::is_sorted(of_b));
 }
 
-TEST(FairShareTest, PrioritiesGoBeforeSharesAndInterruptNobody) {
+TEST(FairShareTest, PrioritiesGoBeforeSharesAndDoNotInterrupt) {
   auto config = config_of(2, 16, 2, 100);
   config.policy = SchedulingPolicy::priority;
   Harness h(config);

@@ -90,7 +90,7 @@ TEST_F(RadixTreeTest, OverviewFindsTheLongestPaths) {
   tree_.unlock(lock.node);
 }
 
-TEST_F(RadixTreeTest, OverviewStopsAtSoManyNodes) {
+TEST_F(RadixTreeTest, OverviewStopsAtTheMaximumNumberOfNodes) {
   for (int i = 0; i < 10; ++i)
     store({i, i});
   const auto some = tree_.overview(4, 10);

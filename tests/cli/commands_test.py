@@ -215,7 +215,7 @@ class Commands(unittest.TestCase):
             few, many = peak(300, pipe), peak(1500, pipe)
             self.assertLess(many - few, 20000, "KiB")
 
-    def test_who_sends_rows_may_wait_for_each_answer(self):
+    def test_senders_of_rows_may_wait_for_each_answer(self):
         for command in ["generate", "score"]:
             process = subprocess.Popen([PROGRAM, command, "--input", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.DEVNULL, bufsize=0)
@@ -243,7 +243,7 @@ class Commands(unittest.TestCase):
         self.assertRegex(result.stderr, r"time to the next token: p50 [\d.]+ ms, p99 [\d.]+ ms, longest [\d.]+ ms\n")
         self.assertNotIn("steps:", run("generate", "-n", "5", "Once upon a time").stderr)
 
-    def test_priority_decides_who_is_served_first(self):
+    def test_priority_decides_the_order(self):
         # The first row occupies the only slot. Two rows wait; the later one finds the other's prompt in the cache.
         prompt = {"ids": list(range(10, 90)), "max_tokens": 1}
         long = {"prompt": "x", "max_tokens": 600, "ignore_eos": True}

@@ -68,7 +68,7 @@ class Embed(unittest.TestCase):
             first = first or out
             self.assertEqual(out, first)
 
-    def test_who_sends_texts_may_wait_for_each_vector(self):
+    def test_senders_of_texts_may_wait_for_each_vector(self):
         process = subprocess.Popen([PROGRAM, "embed", "--model", XLM_ROBERTA, "--input", "-"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
         try:

@@ -68,7 +68,7 @@ TEST(Times, InLineUntilTheFirstStep) {
   EXPECT_GE(second.last.queue_seconds, seconds_between(submitted, first_done));
 }
 
-TEST(Times, OfWhoNeverRanAreAllInLine) {
+TEST(Times, RequestsThatNeverRanOnlyHaveQueueTime) {
   EngineConfig config = test::fixture_config();
   config.max_running_requests = 1;
   const auto engine = make_engine(config);
@@ -100,7 +100,7 @@ TEST(StepTokens, TenRequestsOfTenTokens) {
   EXPECT_EQ(s.step_tokens[2], 10);  // 13 tokens: 9 to 16
 }
 
-TEST(StepTokens, WhoGetsAnAnswerFindsItCounted) {
+TEST(StepTokens, AnswersAreCountedBeforeTheyAreDelivered) {
   const auto engine = make_engine(test::fixture_config());
   std::vector<int64_t> counted;
   int running = -1;
@@ -222,7 +222,7 @@ TEST(Snapshot, OfAnEngineWithoutWork) {
   }
 }
 
-TEST(Snapshot, FindsWhatNobodyWatched) {
+TEST(Snapshot, IsTakenWithoutAPreviousOne) {
   const auto engine = make_engine(test::fixture_config());
   run_one(*engine, greedy(prompt_of(21), 30));  // no snapshot was made while it ran
   while (engine->snapshot().steps_total < 30)   // one request is enough, unless the machine is very busy
@@ -230,7 +230,7 @@ TEST(Snapshot, FindsWhatNobodyWatched) {
   EXPECT_EQ(engine->snapshot().prefix_pages, 12);
 }
 
-TEST(Snapshot, ShowsWhoRunsAndWhoWaits) {
+TEST(Snapshot, ShowsRunningAndWaitingSequences) {
   EngineConfig config = test::fixture_config();
   config.max_running_requests = 1;
   const auto engine = make_engine(config);

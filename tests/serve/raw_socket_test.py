@@ -611,7 +611,7 @@ class SlowClients(RawTest):
             s.settimeout(LONG)
             self.assertTrue(reader.at_end())
 
-    def test_an_answer_under_way_is_not_idle(self):
+    def test_an_answer_in_flight_is_not_idle(self):
         for n in (16, 32, 64, 128):
             body = {**COMPLETION, "max_tokens": 900, "ignore_eos": True, "n": n, "temperature": 1, "seed": 1}
             start = time.monotonic()

@@ -158,7 +158,7 @@ TEST_F(ServiceTest, EchoPutsThePromptFirst) {
   EXPECT_THAT(seen.body, HasSubstr(R"("text":"hi ab")"));
 }
 
-TEST_F(ServiceTest, KeysAreNeededEverywhereButForHealth) {
+TEST_F(ServiceTest, KeysAreNeededExceptForHealth) {
   config_.api_keys = {"first", "second"};
   start();
   for (const char* path : {"/health", "/ping"})
@@ -393,7 +393,7 @@ TEST_F(ServiceTest, AQueueFullOfOneClientsRequestsHasRoomForAnother) {
     EXPECT_EQ(exchange->answer().status, 200);
 }
 
-TEST_F(ServiceTest, TheEngineIsToldWhoAsks) {
+TEST_F(ServiceTest, TheEngineIsGivenTheClient) {
   complete(R"("prompt": "x")")->answer();
   EXPECT_EQ(engine_->last_client(), "192.0.2.1");
   config_.api_keys = {"first", "second"};
@@ -503,7 +503,7 @@ TEST_F(ServiceTest, AllAnswersTogetherHaveALimit) {
   EXPECT_EQ(complete(asked)->answer().status, 200);
 }
 
-TEST(WorkQueueTest, ClientsTakeTurns) {
+TEST(WorkQueueTest, ClientsAreServedAlternately) {
   std::string order;
   std::promise<void> begin, done;
   {

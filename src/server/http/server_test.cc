@@ -150,7 +150,7 @@ TEST(HttpServer, ClosesWhenAsked) {
   EXPECT_TRUE(closed);
 }
 
-TEST(HttpServer, ContinuesWhoWaitsForIt) {
+TEST(HttpServer, SendsContinueToClientsThatWaitForIt) {
   Limits limits;
   limits.body_bytes = 100;
   const auto server = serve(echo, limits);
@@ -178,7 +178,7 @@ TEST(HttpServer, TakesWhatOnlyLooksOdd) {
   }
 }
 
-TEST(HttpServer, AnswersForWhoDoesNot) {
+TEST(HttpServer, AnswersRequestsThatTheHandlerDropped) {
   const auto server = serve([](const Shared& exchange) {
     if (exchange->request().path == "/throw") throw std::runtime_error("secret");
     if (exchange->request().path != "/stream") return;

@@ -474,7 +474,7 @@ TEST(OpenaiRequest, ReadsTokenizeAndDetokenize) {
       [](const string& body) { return parse_detokenize(body); });
 }
 
-TEST(OpenaiRequest, RefusesFieldsThatNobodyKnows) {
+TEST(OpenaiRequest, RefusesUnknownFields) {
   expect_refused(
       {
           {R"({"prompt":"a","temprature":1})", "temprature", R"(did you mean "temperature"?)"},
