@@ -27,7 +27,7 @@ try:
     import fovea
     from peers_decode import bench_decode, bench_planner
     from peers_prefill import bench_prefill, matmul, ratios
-    from peers_support import describe_machine, installed, sustained, take_turns
+    from peers_support import describe_machine, installed, sustained, interleaved
 except ImportError as missing:
     sys.exit(f"peers.py: {missing}; it needs torch with triton, and fovea: its wheel, or PYTHONPATH=python and FOVEA_LIBRARY")
 
@@ -87,7 +87,7 @@ def main():
     print(json.dumps(record), flush=True)
     begin = time.time()
     backends = args.backends.split(",")
-    measure = functools.partial(take_turns, rounds=args.rounds)
+    measure = functools.partial(interleaved, rounds=args.rounds)
     record["results"] = {}
     for part in args.only.split(","):
         rows = record["results"][part] = []

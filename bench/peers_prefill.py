@@ -187,7 +187,7 @@ class Step:
 
 
 def bench_prefill(measure, backends, only=None):
-    """Rows of all groups; `only` selects cases. `measure` is take_turns or sustained."""
+    """Rows of all groups; `only` selects cases. `measure` is interleaved or sustained."""
     for group in groups():
         cases = [case for case in group if only is None or only(case)]
         if not cases:

@@ -131,7 +131,7 @@ def prepared(contenders):
     return ready, results
 
 
-def take_turns(contenders, rounds):
+def interleaved(contenders, rounds):
     """{name: {"seconds", "calls", "error"}} or {name: {"why_not"}}, interleaved and with cool-down."""
     ready, results = prepared(contenders)
     seconds = {name: [] for name in ready}

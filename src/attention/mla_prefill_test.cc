@@ -60,7 +60,7 @@ TEST_F(MlaPrefillChoice, AnInvalidChoiceIsAnErrorNotAWarning) {
             "capability not supporte");
 }
 
-TEST_F(MlaPrefillChoice, AFixNamesAnotherWhoeverWasNamed) {
+TEST_F(MlaPrefillChoice, AFixNamesAnotherBackendThanTheGivenOne) {
   EXPECT_THAT(refusal({.mla_prefill_backend = "CUDNN"}, {mla_spec()}),
               HasSubstr("-ac.mla_prefill_backend=FLASH_ATTN: serves it here"));
 }

@@ -50,7 +50,7 @@ TEST_F(PageSizes, AGivenOneIsAConstraintNeverChanged) {
   EXPECT_THAT(refusal({.page_size = 0}), HasSubstr("page_size 0 must be 1 or more"));
 }
 
-TEST_F(PageSizes, WhatItCostsIsSaid) {
+TEST_F(PageSizes, ReportsTheCost) {
   EXPECT_THAT(
       considered({.page_size = 16}).warnings,
       ElementsAre("--block-size 16 precluded higher-priority backend(s) FAST_ATTN. Using PLAIN instead, "

@@ -198,7 +198,7 @@ TEST(LogitsProcessorTest, IdsThatPadTheVocabularyAreLeftAlone) {
   EXPECT_EQ(logits, (std::vector<float>{4, 2, 4}));
 }
 
-TEST(LogitsProcessorTest, NothingToDoIsSaidSo) {
+TEST(LogitsProcessorTest, ReportsThatThereIsNothingToDo) {
   EXPECT_FALSE(LogitsProcessor(SamplingParams(), {}, Ids{1}).active());
   SamplingParams p;
   p.allowed_token_ids = {3, 1, 3};

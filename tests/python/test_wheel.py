@@ -67,7 +67,7 @@ class Wheel(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn("ATTN", run.stdout)
 
-    def test_a_missing_library_is_said(self):
+    def test_a_missing_library_is_reported(self):
         environment = dict(os.environ, FOVEA_LIBRARY="/no/such/libfovea.so")
         run = subprocess.run([sys.executable, "-c", "import fovea"], env=environment, capture_output=True, text=True)
         self.assertNotEqual(run.returncode, 0)
