@@ -1,10 +1,14 @@
 #include "engine/logprobs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/check.h"
-#include "kernels/cpu/ops.h"
+#include "base/sample_math.h"
+#include "kernels/cpu/sample_weights.h"
+#include "ops/token_sampler.h"
 
 namespace fovea {
 namespace {
@@ -38,22 +42,21 @@ std::vector<int32_t> best_ids(std::span<const float> logits, size_t k) {
 }
 
 int rank_of(std::span<const float> logits, size_t token) {
-  const float own = logits[token];
-  int rank = 1;
-  for (size_t i = 0; i < token; ++i)
-    rank += logits[i] >= own;
-  for (size_t i = token + 1; i < logits.size(); ++i)
-    rank += logits[i] > own;
-  return rank;
+  const float own = logits[token], above = std::nextafter(own, std::numeric_limits<float>::infinity());
+  const auto after = logits.subspan(token + 1);
+  return 1 + static_cast<int>(count_from(logits.data(), static_cast<int64_t>(token), own) +
+                              count_from(after.data(), static_cast<int64_t>(after.size()), above));
 }
 
 }  // namespace
 
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int top) {
   FOVEA_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
-  const double normalizer = log_sum_exp(logits.data(), static_cast<int64_t>(logits.size()));
+  const float max = scan_logits(logits).max;
+  const double log_sum =
+      sample_math::log_weight_sum(sum_weights(logits.data(), static_cast<int64_t>(logits.size()), {max}));
   const auto logprob = [&](int32_t id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - normalizer);
+    return sample_math::log_probability(logits[static_cast<size_t>(id)], max, log_sum);
   };
   TokenLogprobs out;
   out.token = {token, logprob(token), rank_of(logits, static_cast<size_t>(token))};
