@@ -52,7 +52,7 @@ class Decoder final : public Model {
   int64_t weight_bytes() const override { return bytes_; }
   int64_t weight_bytes_per_token() const override { return bytes_per_token_; }
 
-  Status place(Ops& ops, Stream& stream) override;
+  Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
@@ -71,7 +71,7 @@ class Decoder final : public Model {
   std::optional<Arena> arena_;
 };
 
-Status Decoder::place(Ops& ops, Stream& stream) {
+Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions&) {
   FOVEA_CHECK(!arena_ && memory_.empty());
   WeightPlacement placement(ops, stream);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);

@@ -28,17 +28,21 @@ class Forward {
 
   void run(const Tensor& logits) {
     const Arena::Scope scope(arena_);
-    x_ = activations(c_.hidden_size);
+    x_ = f32_rows(c_.hidden_size);
     normed_ = activations(c_.hidden_size);
     branch_ = activations(c_.hidden_size);
+    if (q_.activations() != ElementType::f32)
+      kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
     q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, x_);
     for (size_t i = 0; i < w_.ropes.size(); ++i)
       ropes_[i] = rope_table(w_.ropes[i]);
 
-    Tensor input = x_;
+    Tensor input;
     if (const NormWeight& first = w_.layers.front().attention_input_norm) {
       q_.norm(first, x_, normed_);
       input = normed_;
+    } else {
+      input = stream_input();
     }
     for (size_t i = 0; i < w_.layers.size(); ++i) {
       const PlacedLayer& layer = w_.layers[i];
@@ -54,14 +58,29 @@ class Forward {
  private:
   static constexpr size_t kMaxRopes = 4;  // distinct rotations in one model
 
-  /// [rows, width], in arena memory for [max_rows, width].
-  Tensor activations(int64_t width) {
-    return arena_.take(ElementType::f32, {max_rows_, width}).first_rows(rows_);
+  /// [rows, width], in arena memory for [max_rows, width]. Rows of 16-bit types begin at multiples of 16
+  /// bytes, as matrix kernels read them.
+  Tensor rows_of(ElementType type, int64_t width) {
+    return take_rows(type, max_rows_, width).first_rows(rows_);
+  }
+  Tensor take_rows(ElementType type, int64_t rows, int64_t width) {
+    constexpr int64_t kGroup = 8;
+    if (size_of(type) != 2 || width % kGroup == 0) return arena_.take(type, {rows, width});
+    return arena_.take(type, {rows, (width + kGroup - 1) / kGroup * kGroup}).slice(1, 0, width);
+  }
+  Tensor activations(int64_t width) { return rows_of(q_.activations(), width); }
+  Tensor f32_rows(int64_t width) { return rows_of(ElementType::f32, width); }
+
+  /// The residual stream as the input of a block without a norm in front.
+  Tensor stream_input() {
+    if (q_.activations() == ElementType::f32) return x_;
+    q_.cast(x_, normed_);
+    return normed_;
   }
 
   RopeTable rope_table(const PlacedRope& rope) {
     const int64_t pairs = rope.frequencies.size(0);
-    const RopeTable table{activations(pairs), activations(pairs), rope.interleaved};
+    const RopeTable table{f32_rows(pairs), f32_rows(pairs), rope.interleaved};
     q_.rope_table(rope.frequencies, rope.factor, step_.positions, table);
     return table;
   }
@@ -122,14 +141,19 @@ class Forward {
   Tensor keep_logit_rows(const Tensor& heads) {
     const int64_t kept = step_.logit_rows.size(0);
     if (kept == rows_) return heads;  // ascending, so all of them
-    const Tensor kept_heads =
-        arena_.take(ElementType::f32, {max_logit_rows_, heads.size(1)}).first_rows(kept);
+    const Tensor kept_heads = take_rows(q_.activations(), max_logit_rows_, heads.size(1)).first_rows(kept);
     q_.gather_rows(heads, step_.logit_rows, kept_heads);
     rows_ = kept;
     normed_ = normed_.first_rows(kept);  // its content is no longer needed
-    q_.gather_rows(x_, step_.logit_rows, normed_);
-    x_ = x_.first_rows(kept);
-    std::swap(x_, normed_);
+    if (kept_x_.empty()) {
+      q_.gather_rows(x_, step_.logit_rows, normed_);
+      x_ = x_.first_rows(kept);
+      std::swap(x_, normed_);
+    } else {
+      kept_x_ = kept_x_.first_rows(kept);
+      q_.gather_rows(x_, step_.logit_rows, kept_x_);
+      x_ = kept_x_;
+    }
     branch_ = branch_.first_rows(kept);
     return kept_heads;
   }
@@ -137,7 +161,8 @@ class Forward {
   void mlp(const PlacedLayer& layer, const Tensor& input) {
     if (layer.moe) return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_);
     const Arena::Scope scope(arena_);
-    const Tensor wide = activations(layer.mlp.gate_up.n), act = activations(layer.mlp.down.k);
+    const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();
+    const Tensor act = activations(layer.mlp.down.k);
     q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act);
     q_.linear(layer.mlp.down, act, branch_);
   }
@@ -148,7 +173,7 @@ class Forward {
     if (after) q_.norm(after, branch_, branch_);
     if (!before) {
       q_.add(x_, branch_, w_.scales.residual);
-      return x_;
+      return stream_input();
     }
     q_.add_norm(x_, branch_, w_.scales.residual, before, normed_);
     return normed_;
@@ -161,7 +186,8 @@ class Forward {
   Arena& arena_;
   OpQueue& q_;
   int64_t rows_;
-  Tensor x_, normed_, branch_;  // [rows, hidden]
+  Tensor x_, normed_, branch_;  // [rows, hidden]; x_ is f32
+  Tensor kept_x_;  // f32 [max_logit_rows, hidden]: x_ of the last block; empty where normed_ has its type
   std::array<RopeTable, kMaxRopes> ropes_;
 };
 

@@ -89,7 +89,15 @@ Status Model::encode(const EncodeInput&, Stream&) {
   return {};
 }
 
-Status Model::place(Ops&, Stream&) {
+int64_t Model::placed_bytes(Ops&) const {
+  FOVEA_CHECK(false);  // place() refuses this model
+}
+
+int64_t Model::activation_bytes(Ops&, int, int) const {
+  FOVEA_CHECK(false);
+}
+
+Status Model::place(Ops&, Stream&, const PlaceOptions&) {
   return unsupported(printable(config().architecture) +
                      " runs on the CPU only; decoders run on every device");
 }

@@ -65,6 +65,16 @@ struct ModelLoadOptions {
   bool dummy_weights = false;  ///< random weights from the config alone
   uint64_t seed = 0;           ///< of dummy weights
   LoadProgress progress = {};
+  /// The weights are checked and described, and place() reads them, straight to its device; until then the
+  /// model can only tell sizes. Decoders only, on devices whose operations have a packed_format().
+  bool deferred = false;
+};
+
+/// For place().
+struct PlaceOptions {
+  ThreadPool* pool =
+      nullptr;  ///< threads that read deferred weights, and round them; null = the caller alone
+  LoadProgress progress = {};  ///< of deferred weights; called by one thread at a time
 };
 
 /// The attention specs of `config`, indexed as in StepAttention, available before any weight is read; dtype,
@@ -97,7 +107,12 @@ class Model {
   /// Moves the weights to the device of `ops`, which must outlive the model. Call it before reserve(); then
   /// forward_tensors() replaces forward(). Errors: the model runs on the CPU only, or the device's operations
   /// do not support its weights, with all reasons. Throws std::bad_alloc.
-  virtual Status place(Ops& ops, Stream& stream);
+  virtual Status place(Ops& ops, Stream& stream, const PlaceOptions& options);
+  Status place(Ops& ops, Stream& stream) { return place(ops, stream, {}); }
+  /// The memory that place(), and then reserve(), take on the device of `ops`, exactly, each in one
+  /// allocation; only with operations that have a packed_format(). Nothing is allocated or read.
+  virtual int64_t placed_bytes(Ops& ops) const;
+  virtual int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const;
   /// Queues one step on the model's device and reads no tensor on the host. logits f32 [R, vocab_size].
   virtual Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream);
 

@@ -9,7 +9,7 @@ LinearWeight WeightPlacement::linear(const PackedView& weight, std::span<const f
   if (weight.n == 0 || !status_) return {};
   const LinearWeight host = packed_weight(weight, bias);
   if (!ops_) return host;
-  auto placed = ops_->place(host, *stream_);
+  auto placed = ops_->place(host, WeightUse::plain, *stream_);
   if (!placed) {
     status_ = placed.error();
     return {};

@@ -104,7 +104,7 @@ class CpuOps final : public Ops {
     return reasons;
   }
 
-  Result<Placed> place(const LinearWeight& host, Stream& stream) override {
+  Result<Placed> place(const LinearWeight& host, WeightUse, Stream& stream) override {
     FOVEA_RETURN_IF_ERROR(check(host));
     const auto bytes = [](const Tensor& t) { return static_cast<size_t>(t.elements()) * size_of(t.dtype); };
     const size_t bias = (bytes(host.data) + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;

@@ -5,6 +5,20 @@ namespace {
 
 constexpr int64_t kPanel = 32;
 
+const char* layout_text(WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::rows: return " in rows";
+    case WeightLayout::panels: return " in panels";
+    case WeightLayout::blocks16: return " in blocks of 16 x 64";
+    case WeightLayout::gated_blocks16: return " in gated blocks of 16 x 64";
+  }
+  return "";
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 int64_t bytes_of(const Tensor& t) {
   return t.elements() * static_cast<int64_t>(size_of(t.dtype));
 }
@@ -29,12 +43,22 @@ Status check_blocks(const LinearWeight& w, const char* name, const Tensor& t, El
 }  // namespace
 
 std::string to_string(const WeightFormat& f) {
-  std::string text =
-      std::string(to_string(f.stored)) + (f.layout == WeightLayout::rows ? " in rows" : " in panels");
+  std::string text = std::string(to_string(f.stored)) + layout_text(f.layout);
   if (!f.scaled) return text;
   const auto size = [](int block) { return block == 0 ? std::string("all") : std::to_string(block); };
   return text + " with a scale" + (f.zero_points ? " and a zero point" : "") + " for " + size(f.block_n) +
          " x " + size(f.block_k) + " weights";
+}
+
+int64_t stored_elements(WeightLayout layout, int64_t n, int64_t k) {
+  constexpr int64_t kBlockRows = 16, kBlockInputs = 64;
+  switch (layout) {
+    case WeightLayout::rows: return n * k;
+    case WeightLayout::panels: return round_up(n, kPanel) * k;
+    case WeightLayout::blocks16: return round_up(n, kBlockRows) * round_up(k, kBlockInputs);
+    case WeightLayout::gated_blocks16: return 2 * round_up(n / 2, kBlockRows / 2) * round_up(k, kBlockInputs);
+  }
+  return 0;
 }
 
 int64_t LinearWeight::bytes() const {
@@ -42,13 +66,20 @@ int64_t LinearWeight::bytes() const {
 }
 
 Status check(const LinearWeight& w) {
-  const bool panels = w.format.layout == WeightLayout::panels;
-  const int64_t padded = (w.n + kPanel - 1) / kPanel * kPanel;
-  const bool shaped = panels ? w.data.has_shape({padded * w.k}) : w.data.has_shape({w.n, w.k});
+  const bool rows = w.format.layout == WeightLayout::rows;
+  const int64_t elements = stored_elements(w.format.layout, w.n, w.k);
+  const bool shaped = rows ? w.data.has_shape({w.n, w.k}) : w.data.has_shape({elements});
   if (!shaped || w.data.dtype != w.format.stored || !w.data.contiguous())
     return wrong("weights", w.data,
-                 panels ? std::string(to_string(w.format.stored)) + " [" + std::to_string(padded * w.k) + "]"
-                        : shape_text(w.format.stored, w.n, w.k));
+                 rows ? shape_text(w.format.stored, w.n, w.k)
+                      : std::string(to_string(w.format.stored)) + " [" + std::to_string(elements) + "]");
+  const bool blocks =
+      w.format.layout == WeightLayout::blocks16 || w.format.layout == WeightLayout::gated_blocks16;
+  if (blocks && (size_of(w.format.stored) != 2 || w.format.scaled))
+    return invalid("a linear layer's format is " + to_string(w.format) +
+                   "; blocks hold float16 or bfloat16 without scales");
+  if (w.format.layout == WeightLayout::gated_blocks16 && w.n % 2 != 0)
+    return invalid("a gated linear layer has " + std::to_string(w.n) + " outputs; it needs an even number");
   if (w.format.zero_points && !w.format.scaled)
     return invalid("a linear layer's format has zero points without scales; set scaled, with scales of 1");
   FOVEA_RETURN_IF_ERROR(check_blocks(w, "scales", w.scales, ElementType::f32, w.format.scaled));

@@ -14,6 +14,13 @@ namespace fovea {
 enum class WeightLayout : uint8_t {
   rows,    ///< [n, k], row-major
   panels,  ///< the CPU's: panels of 32 outputs, [ceil(n / 32), k, 32] (kernels/cpu/linear.h)
+  /// CUDA's, of 16-bit types: [ceil(n / 16), ceil(k / 64)] blocks of 16 outputs x 64 inputs, 2 KiB each: a
+  /// row of 128 bytes for each output, in which the 16-byte chunk c of row r lies at chunk c ^ (r % 8). Zeros
+  /// pad.
+  blocks16,
+  /// blocks16 of a gated pair (WeightUse::gated): rows 0 to 7 of panel p are outputs 8p to 8p + 7 of gate,
+  /// rows 8 to 15 those of up; ceil(n / 2 / 8) panels.
+  gated_blocks16,
 };
 
 /// A weight is (stored - zero) * scale. A scale, and with zero_points a zero point, is shared by a block of
@@ -32,11 +39,14 @@ struct WeightFormat {
 /// "bfloat16 in panels", "int8 in rows with a scale for 1 x 32 weights".
 std::string to_string(const WeightFormat& format);
 
+/// Elements of the data of a matrix [n, k] in this layout, padding included.
+int64_t stored_elements(WeightLayout layout, int64_t n, int64_t k);
+
 /// A view, like Tensor. y = x W^T + bias.
 struct LinearWeight {
   int64_t n = 0, k = 0;
   WeightFormat format;
-  Tensor data;    ///< [n, k], or [ceil(n / 32) * 32 * k] in panels; of format.stored
+  Tensor data;    ///< [n, k], or [stored_elements()] of other layouts than rows; of format.stored
   Tensor scales;  ///< f32 [blocks of n, blocks of k]; empty unless format.scaled
   Tensor zeros;   ///< of format.stored, as scales; empty unless format.zero_points
   Tensor bias;    ///< f32 [n]; empty = none

@@ -79,5 +79,25 @@ TEST_F(LinearWeightTest, PanelsArePadded) {
   EXPECT_FALSE(check(panels).ok());
 }
 
+TEST_F(LinearWeightTest, BlocksArePadded) {
+  EXPECT_EQ(stored_elements(WeightLayout::rows, 17, 65), 17 * 65);
+  EXPECT_EQ(stored_elements(WeightLayout::panels, 33, 5), 64 * 5);
+  EXPECT_EQ(stored_elements(WeightLayout::blocks16, 17, 65), 32 * 128);
+  EXPECT_EQ(stored_elements(WeightLayout::gated_blocks16, 2 * 17, 64), 3 * 16 * 64);
+  LinearWeight w;
+  w.n = 34;
+  w.k = 64;
+  w.format = {ElementType::bf16, WeightLayout::gated_blocks16};
+  w.data = dense(ElementType::bf16, {3 * 16 * 64});
+  EXPECT_TRUE(check(w).ok());
+  EXPECT_EQ(to_string(w.format), "bfloat16 in gated blocks of 16 x 64");
+  w.n = 33;
+  EXPECT_FALSE(check(w).ok());
+  w.n = 34;
+  w.format.stored = ElementType::f32;
+  w.data = dense(ElementType::f32, {3 * 16 * 64});
+  EXPECT_FALSE(check(w).ok());
+}
+
 }  // namespace
 }  // namespace fovea

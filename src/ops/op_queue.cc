@@ -8,14 +8,14 @@ bool OpQueue::is(const Tensor& t, ElementType type, std::initializer_list<int64_
   return t.device == &ops_.device() && t.dtype == type && t.has_shape(shape) && t.contiguous();
 }
 
-bool OpQueue::rows_of(const Tensor& t, int64_t rows, int64_t width) const {
-  return t.device == &ops_.device() && t.dtype == ElementType::f32 && t.has_shape({rows, width}) &&
+bool OpQueue::rows_of(const Tensor& t, ElementType type, int64_t rows, int64_t width) const {
+  return t.device == &ops_.device() && t.dtype == type && t.has_shape({rows, width}) &&
          (t.stride(1) == 1 || width <= 1);
 }
 
-bool OpQueue::fits(const LinearWeight& weight, const Tensor& x, const Tensor& y) const {
-  return weight.data.device == &ops_.device() && x.rank == 2 && rows_of(x, x.size(0), weight.k) &&
-         rows_of(y, x.size(0), weight.n);
+bool OpQueue::fits(const LinearWeight& weight, const Tensor& x, const Tensor& y, ElementType type) const {
+  return weight.data.device == &ops_.device() && x.rank == 2 && act_rows(x, x.size(0), weight.k) &&
+         rows_of(y, type, x.size(0), weight.n);
 }
 
 bool OpQueue::fits(const NormWeight& weight, int64_t dim) const {
@@ -23,8 +23,13 @@ bool OpQueue::fits(const NormWeight& weight, int64_t dim) const {
          (!weight.bias || is(weight.bias, ElementType::f32, {dim}));
 }
 
+void OpQueue::cast(const Tensor& x, const Tensor& y) {
+  FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_rows(y, x.size(0), x.size(1)));
+  call([&](Stream& stream) { return ops_.cast(x, y, stream); });
+}
+
 void OpQueue::embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y) {
-  FOVEA_CHECK(ids.rank == 1 && is(ids, ElementType::i32, {ids.size(0)}) && rows_of(y, ids.size(0), table.k));
+  FOVEA_CHECK(ids.rank == 1 && is(ids, ElementType::i32, {ids.size(0)}) && f32_rows(y, ids.size(0), table.k));
   FOVEA_CHECK(table.data.device == &ops_.device());
   call([&](Stream& stream) { return ops_.embed(table, ids, scale, y, stream); });
 }
@@ -40,36 +45,39 @@ void OpQueue::rope_table(const Tensor& frequencies, double factor, const Tensor&
 
 void OpQueue::norm(const NormWeight& weight, const Tensor& x, const Tensor& y) {
   const int64_t rows = x.size(0), dim = weight.weight.size(0);
-  FOVEA_CHECK(fits(weight, dim) && rows_of(x, rows, dim) && rows_of(y, rows, dim));
+  FOVEA_CHECK(fits(weight, dim) && act_or_f32_rows(x, rows, dim) && act_rows(y, rows, dim));
   call([&](Stream& stream) { return ops_.norm(weight, x, y, stream); });
 }
 
 void OpQueue::add(const Tensor& x, const Tensor& y, float scale) {
-  FOVEA_CHECK(rows_of(x, x.size(0), x.size(1)) && rows_of(y, x.size(0), x.size(1)));
+  FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_rows(y, x.size(0), x.size(1)));
   call([&](Stream& stream) { return ops_.add(x, y, scale, stream); });
 }
 
 void OpQueue::add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
                        const Tensor& out) {
   const int64_t rows = x.size(0), dim = x.size(1);
-  FOVEA_CHECK(fits(weight, dim) && rows_of(x, rows, dim) && rows_of(y, rows, dim) && rows_of(out, rows, dim));
+  FOVEA_CHECK(fits(weight, dim) && f32_rows(x, rows, dim) && act_rows(y, rows, dim) &&
+              act_rows(out, rows, dim));
   call([&](Stream& stream) { return ops_.add_norm(x, y, scale, weight, out, stream); });
 }
 
 void OpQueue::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y) {
-  FOVEA_CHECK(fits(weight, x, y));
+  FOVEA_CHECK(fits(weight, x, y, act_) || fits(weight, x, y, ElementType::f32));
   call([&](Stream& stream) { return ops_.linear(weight, x, y, stream); });
 }
 
 void OpQueue::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                            const Tensor& wide, const Tensor& out) {
-  FOVEA_CHECK(fits(gate_up, x, wide) && gate_up.n % 2 == 0 && rows_of(out, x.size(0), gate_up.n / 2));
+  FOVEA_CHECK(gate_up.data.device == &ops_.device() && gate_up.n % 2 == 0);
+  FOVEA_CHECK(act_rows(x, x.size(0), gate_up.k) && act_rows(out, x.size(0), gate_up.n / 2));
+  FOVEA_CHECK(needs_wide() ? act_rows(wide, x.size(0), gate_up.n) : wide.empty());
   call([&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
 }
 
 void OpQueue::norm_rope_append(const AttentionInput& in) {
   const int64_t rows = in.qkv.size(0), dim = in.head_dim;
-  FOVEA_CHECK(rows_of(in.qkv, rows, (in.heads + 2 * int64_t{in.kv_heads}) * dim));
+  FOVEA_CHECK(act_rows(in.qkv, rows, (in.heads + 2 * int64_t{in.kv_heads}) * dim));
   FOVEA_CHECK(is(in.positions, ElementType::i32, {rows}) && is(in.slots, ElementType::i64, {rows}));
   FOVEA_CHECK(static_cast<bool>(in.q_norm) == static_cast<bool>(in.k_norm));
   if (in.q_norm) {
@@ -87,19 +95,19 @@ void OpQueue::norm_rope_append(const AttentionInput& in) {
 }
 
 void OpQueue::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y) {
-  FOVEA_CHECK(rows_of(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
-              rows_of(y, ids.size(0), x.size(1)));
+  FOVEA_CHECK(act_or_f32_rows(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
+              rows_of(y, x.dtype, ids.size(0), x.size(1)));
   call([&](Stream& stream) { return ops_.gather_rows(x, ids, y, stream); });
 }
 
 void OpQueue::logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits) {
-  FOVEA_CHECK(fits(head, x, logits));
+  FOVEA_CHECK(fits(head, x, logits, ElementType::f32));
   call([&](Stream& stream) { return ops_.logits(head, x, rule, logits, stream); });
 }
 
 void OpQueue::sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens) {
   const int64_t count = logits.size(0);
-  FOVEA_CHECK(rows_of(logits, count, logits.size(1)) && 0 < vocab && vocab <= logits.size(1));
+  FOVEA_CHECK(f32_rows(logits, count, logits.size(1)) && 0 < vocab && vocab <= logits.size(1));
   for (const Tensor& t : {rows.slot, rows.top_k})
     FOVEA_CHECK(is(t, ElementType::i32, {count}));
   for (const Tensor& t : {rows.temperature, rows.top_p, rows.min_p})
@@ -128,7 +136,8 @@ void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& 
 void OpQueue::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                       const Tensor& scratch, const Tensor& out) {
   const int64_t rows = x.size(0), hidden = x.size(1), chosen = routing.experts.size(1);
-  FOVEA_CHECK(is(x, ElementType::f32, {rows, hidden}) && is(out, ElementType::f32, {rows, hidden}));
+  FOVEA_CHECK(act_rows(x, rows, hidden) && act_rows(out, rows, hidden));
+  FOVEA_CHECK(act_ != ElementType::f32 || (x.contiguous() && out.contiguous()));
   FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&
               is(routing.weights, ElementType::f32, {rows, chosen}));
   FOVEA_CHECK(scratch.rank == 1 && is(scratch, ElementType::u8, {scratch.size(0)}) &&

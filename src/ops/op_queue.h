@@ -7,16 +7,20 @@ namespace fovea {
 
 class OpQueue {
  public:
-  OpQueue(Ops& ops, Stream& stream) : ops_(ops), stream_(&stream) {}
+  OpQueue(Ops& ops, Stream& stream) : OpQueue(ops) { stream_ = &stream; }
   /// A dry run: shapes are checked and nothing runs.
   static OpQueue dry_run(Ops& ops) { return OpQueue(ops); }
 
   bool dry() const { return stream_ == nullptr; }
+  /// The type of activations, and whether gated_linear() needs its scratch: as of Ops.
+  ElementType activations() const { return act_; }
+  bool needs_wide() const { return ops_.needs_wide(); }
   /// The first error; nothing after it has been queued.
   const Status& status() const { return status_; }
 
   /// As the functions of Ops of the same names. A tensor whose shape, type or device differs from what Ops
   /// specifies is an internal error.
+  void cast(const Tensor& x, const Tensor& y);
   void embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y);
   void rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table);
   void norm(const NormWeight& weight, const Tensor& x, const Tensor& y);
@@ -44,15 +48,24 @@ class OpQueue {
   }
 
  private:
-  explicit OpQueue(Ops& ops) : ops_(ops) {}
+  explicit OpQueue(Ops& ops) : ops_(ops), act_(element_of(ops.activations())) {}
 
-  /// Whether `t` is fp32 [rows, width] on the device of the operations, its last dimension contiguous.
-  bool rows_of(const Tensor& t, int64_t rows, int64_t width) const;
+  /// Whether `t` is `type` [rows, width] on the device of the operations, its last dimension contiguous.
+  bool rows_of(const Tensor& t, ElementType type, int64_t rows, int64_t width) const;
+  bool act_rows(const Tensor& t, int64_t rows, int64_t width) const { return rows_of(t, act_, rows, width); }
+  bool f32_rows(const Tensor& t, int64_t rows, int64_t width) const {
+    return rows_of(t, ElementType::f32, rows, width);
+  }
+  bool act_or_f32_rows(const Tensor& t, int64_t rows, int64_t width) const {
+    return act_rows(t, rows, width) || f32_rows(t, rows, width);
+  }
   bool is(const Tensor& t, ElementType type, std::initializer_list<int64_t> shape) const;
-  bool fits(const LinearWeight& weight, const Tensor& x, const Tensor& y) const;
+  /// Whether x, of the type of activations, is an input of the layer, and y, of `type`, its output.
+  bool fits(const LinearWeight& weight, const Tensor& x, const Tensor& y, ElementType type) const;
   bool fits(const NormWeight& weight, int64_t dim) const;
 
   Ops& ops_;
+  ElementType act_;
   Stream* stream_ = nullptr;
   Status status_;
 };

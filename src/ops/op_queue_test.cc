@@ -142,7 +142,7 @@ TEST(CpuOps, PlacedWeightsAreACopy) {
   const Floats w = random_floats(33 * 5, 1), bias = random_floats(33, 2);
   PackedMatrix weight(33, 5, DType::f16);
   weight.pack_rows(0, 33, w.data(), DType::f32, pool);
-  auto placed = cpu_ops().place(packed_weight(weight, bias), stream);
+  auto placed = cpu_ops().place(packed_weight(weight, bias), WeightUse::plain, stream);
   ASSERT_TRUE(placed.ok()) << placed.error().message;
   ASSERT_TRUE(check(placed->weight).ok());
   EXPECT_NE(placed->weight.data.data, weight.data());

@@ -4,14 +4,17 @@
 //
 // An operation queues work on its device's stream and returns. It allocates nothing, reads no tensor on the
 // host and depends on no length that the host does not know, so that a step can be captured. All are
-// row-wise: a row's bits depend neither on the other rows nor on how the work is divided. Activations are
-// fp32, T is the number of the step's rows, the last dimension is contiguous. Models call OpQueue, which
-// checks shapes.
+// row-wise: a row's bits depend neither on the other rows nor on how the work is divided. The residual
+// stream, router logits, logits and rotations are fp32; all other activations have the type
+// Ops::activations(), "act" below. T is the number of the step's rows, the last dimension is contiguous.
+// Models call OpQueue, which checks shapes and types.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "device/stream.h"
 #include "fovea/attention_backend.h"
 #include "fovea/result.h"
@@ -41,7 +44,7 @@ struct RopeTable {
 
 /// The input of norm_rope_append(), which turns a layer's qkv projection into the input of its attention.
 struct AttentionInput {
-  Tensor qkv;  ///< [T, (heads + 2 kv_heads) * head_dim]: q, k and v heads; q and k change in place
+  Tensor qkv;  ///< act [T, (heads + 2 kv_heads) * head_dim]: q, k and v heads; q and k change in place
   int heads = 0, kv_heads = 0, head_dim = 0;
   /// Weights [head_dim] normalise each head separately; [heads * head_dim] and [kv_heads * head_dim] all
   /// heads of a row together. Both or neither.
@@ -103,12 +106,22 @@ struct SampleRows {
   Tensor seed, position;             ///< i64: the uniform number is philox_uniform(seed, position)
 };
 
+/// What reads a linear layer's weights, which may decide their order in memory.
+enum class WeightUse : uint8_t {
+  plain,
+  gated,  ///< gated_linear() and experts(): the outputs are those of gate, then as many of up
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
 
   /// The device that holds all tensors of all operations.
   virtual Device& device() const = 0;
+  /// The type of activations.
+  virtual DType activations() const { return DType::f32; }
+  /// Whether gated_linear() needs its scratch `wide`.
+  virtual bool needs_wide() const { return true; }
   /// The reasons why the linear operations cannot read weights of this format; empty = they can.
   virtual std::vector<std::string> supports(const WeightFormat& format) const = 0;
 
@@ -119,9 +132,22 @@ class Ops {
   };
   /// Copies weights from the host, packed for the CPU, into the format that this device's linear() prefers
   /// for them. Throws std::bad_alloc.
-  virtual Result<Placed> place(const LinearWeight& host, Stream& stream) = 0;
+  virtual Result<Placed> place(const LinearWeight& host, WeightUse use, Stream& stream) = 0;
 
-  /// y [T, k] = row ids[t] of table [n, k], times `scale`. Ids i32 [T] in [0, n).
+  /// The format of weights that pack_rows() writes: then a model's weights go to the device slice by slice,
+  /// without a packed copy on the host. Absent where there is only place().
+  virtual std::optional<WeightFormat> packed_format(WeightUse) const { return std::nullopt; }
+  /// Writes outputs [first, first + R) of a weight of packed_format(), n and k as in the model. `rows` [R, k]
+  /// row-major, of the weight's stored type, on the device. Rows of one weight are written by calls in any
+  /// order, each once; the call that writes the last rows also fills what pads the outputs.
+  virtual Status pack_rows(const LinearWeight&, int64_t, const Tensor&, Stream&) {
+    FOVEA_CHECK(false);  // packed_format() is absent
+  }
+
+  /// y act [T, dim] = x f32 [T, dim], rounded. Never called where activations() is f32.
+  virtual Status cast(const Tensor&, const Tensor&, Stream&) { FOVEA_CHECK(false); }
+
+  /// y f32 [T, k] = row ids[t] of table [n, k], times `scale`. Ids i32 [T] in [0, n).
   virtual Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
                        Stream& stream) = 0;
 
@@ -130,23 +156,24 @@ class Ops {
   virtual Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
                             const RopeTable& table, Stream& stream) = 0;
 
-  /// y = norm(x), both [T, dim]. In place (y == x) is allowed.
+  /// y act = norm(x), both [T, dim]; x f32 or act. In place (y == x) is allowed where both are act.
   virtual Status norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
 
-  /// x += scale * y, both [T, dim]; the sum is rounded once.
+  /// x f32 += scale * y act, both [T, dim]; the sum is rounded once.
   virtual Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) = 0;
 
-  /// x += scale * y, then out = norm(x): the two above, which a device may fuse.
+  /// x += scale * y, then out act = norm(x): the two above, which a device may fuse.
   virtual Status add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
                           const Tensor& out, Stream& stream) {
     FOVEA_RETURN_IF_ERROR(add(x, y, scale, stream));
     return norm(weight, x, out, stream);
   }
 
-  /// y [T, n] = x [T, k] W^T + bias. y must not overlap x.
+  /// y [T, n] = x act [T, k] W^T + bias, y act or f32. y must not overlap x.
   virtual Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
 
-  /// out [T, n / 2] = activation of the outputs of gate_up. `wide` [T, n] is scratch for them.
+  /// out act [T, n / 2] = activation of the outputs of gate_up. `wide` act [T, n] is scratch for them; empty
+  /// without needs_wide().
   virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                               const Tensor& wide, const Tensor& out, Stream& stream) = 0;
 
@@ -154,10 +181,10 @@ class Ops {
   /// cache.
   virtual Status norm_rope_append(const AttentionInput& input, Stream& stream) = 0;
 
-  /// y [R, dim] = rows ids[r] of x [T, dim]; ids i32 [R]. y must not overlap x.
+  /// y [R, dim] = rows ids[r] of x [T, dim], both f32 or both act; ids i32 [R]. y must not overlap x.
   virtual Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) = 0;
 
-  /// logits [R, n] = rule(x [R, k] W^T + bias).
+  /// logits f32 [R, n] = rule(x act [R, k] W^T + bias).
   virtual Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule,
                         const Tensor& logits, Stream& stream) = 0;
 
@@ -177,8 +204,8 @@ class Ops {
   virtual Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing,
                        Stream& stream) = 0;
 
-  /// out [T, hidden] = shared(x) + each row's experts of x, times their weights, added in ascending order of
-  /// expert id. `scratch` u8 [expert_scratch()]. The device groups rows by expert: the
+  /// out act [T, hidden] = shared(x act) + each row's experts of x, times their weights, added in ascending
+  /// order of expert id. `scratch` u8 [expert_scratch()]. The device groups rows by expert: the
   /// best way depends on how many rows each expert gets, which the host does not know.
   virtual Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                          const Tensor& scratch, const Tensor& out, Stream& stream) = 0;

@@ -7,6 +7,15 @@
 #include "base/aligned.h"
 
 namespace fovea {
+
+void* Device::allocate_host(size_t bytes) {
+  return detail::allocate_aligned(bytes, 1);
+}
+
+void Device::release_host(void* data, size_t) {
+  std::free(data);
+}
+
 namespace {
 
 class CpuDevice final : public Device {

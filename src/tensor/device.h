@@ -27,6 +27,11 @@ class Device {
   virtual void* allocate(size_t bytes) = 0;
   virtual void release(void* data, size_t bytes) = 0;
 
+  /// Host memory, aligned to kAlignment, that this device copies from and to at its full speed. Throws
+  /// std::bad_alloc.
+  virtual void* allocate_host(size_t bytes);
+  virtual void release_host(void* data, size_t bytes);
+
   /// Copies between the host and this device, in stream order. The host memory must stay valid, and a source
   /// unchanged, until the copy is done: see synchronize().
   virtual Status copy_from_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "model/kv_groups.h"
 #include "model/model_test_support.h"
 #include "ops/cpu_ops.h"
@@ -55,6 +56,39 @@ class DeviceAttention final : public StepAttention {
  private:
   const GuardedDevice& device_;
   test::BackendStep& step_;
+};
+
+/// The same for bf16 activations, which it widens for the fp32 backend.
+class NarrowAttention final : public StepAttention {
+ public:
+  NarrowAttention(const GuardedDevice& device, test::BackendStep& step, const ModelConfig& config,
+                  int64_t rows)
+      : device_(device), step_(step), width_(int64_t{config.num_heads} * config.head_dim), rows_(rows) {}
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override {
+    device_.queue([=, this, &stream] {
+      std::vector<float> q(static_cast<size_t>(rows_ * width_)), out(q.size());
+      const auto at = [&](int64_t r, int64_t stride, int64_t i) { return r * stride + i; };
+      for (int64_t r = 0; r < rows_; ++r)
+        for (int64_t i = 0; i < width_; ++i)
+          q[static_cast<size_t>(r * width_ + i)] =
+              bf16_to_float(static_cast<const uint16_t*>(args.q)[at(r, args.q_row_stride, i)]);
+      AttentionArgs wide = args;
+      wide.q = q.data();
+      wide.out = out.data();
+      wide.q_row_stride = wide.out_row_stride = width_;
+      EXPECT_TRUE(step_.forward(index, wide, stream).ok());
+      for (int64_t r = 0; r < rows_; ++r)
+        for (int64_t i = 0; i < width_; ++i)
+          static_cast<uint16_t*>(args.out)[at(r, args.out_row_stride, i)] =
+              float_to_bf16(out[static_cast<size_t>(r * width_ + i)]);
+    });
+    return {};
+  }
+
+ private:
+  const GuardedDevice& device_;
+  test::BackendStep& step_;
+  int64_t width_, rows_;
 };
 
 /// One sequence on a device.
@@ -255,6 +289,45 @@ TEST_F(ReferenceDevice, EveryStepHasTheSameAddresses) {
     }
   }
 }
+
+// Activations of another type than fp32: every family's pass has the types that the operations require, and
+// the logits are those of fp32 but for rounding.
+class NarrowActivations : public ReferenceDevice, public testing::WithParamInterface<const char*> {};
+
+TEST_P(NarrowActivations, AreCloseToFp32) {
+  ReferenceOps narrow(device_, Stored::as_given, DType::bf16);
+  const auto model = placed(GetParam(), narrow), exact = placed(GetParam(), ops_);
+  DeviceSequence sequence(*model, device_, stream_);
+  std::vector<float> logits;
+  for (const size_t rows : {size_t{9}, kIds.size() - 9}) {
+    const auto part = std::span(kIds).subspan(logits.empty() ? 0 : 9, rows);
+    const auto of_part = sequence.step(part, /*last_only=*/false, [&](test::BackendStep& step) {
+      return std::make_unique<NarrowAttention>(device_, step, model->config(), static_cast<int64_t>(rows));
+    });
+    logits.insert(logits.end(), of_part.begin(), of_part.end());
+  }
+  const auto expected = this->logits(*exact, kIds, kIds.size());
+  ASSERT_EQ(logits.size(), expected.size());
+  double error = 0, size = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    error += std::pow(logits[i] - expected[i], 2);
+    size += std::pow(expected[i], 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.05);
+  EXPECT_GT(error, 0);
+  DeviceSequence last(*model, device_, stream_);
+  const auto of_last = last.step(kIds, /*last_only=*/true, [&](test::BackendStep& step) {
+    return std::make_unique<NarrowAttention>(device_, step, model->config(),
+                                             static_cast<int64_t>(kIds.size()));
+  });
+  EXPECT_TRUE(std::ranges::equal(of_last, std::span(logits).last(of_last.size())));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, NarrowActivations,
+                         testing::Values("llama3_gqa4_d16_bf16", "olmo2_mha_d16_bf16",
+                                         "mixtral_gqa2_d16_bf16", "gptoss_gqa2_d16_bf16",
+                                         "llama4_gqa2_d16_bf16", "gemma3_gqa2_d32_bf16"),
+                         [](const auto& fixture) { return std::string(fixture.param); });
 
 // Host code that accesses device memory must fault.
 TEST_F(ReferenceDevice, HostAccessFaults) {

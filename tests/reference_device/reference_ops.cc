@@ -33,6 +33,24 @@ float stored_value(const Tensor& data, int64_t at) {
   }
 }
 
+/// Row `row` of a matrix of any float type as fp32, and the reverse, rounded.
+std::vector<float> load(const Tensor& t, int64_t row) {
+  std::vector<float> values(static_cast<size_t>(t.size(1)));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = stored_value(t, row * t.stride(0) + static_cast<int64_t>(i));
+  return values;
+}
+void store(const Tensor& t, int64_t row, const std::vector<float>& values) {
+  FOVEA_CHECK(static_cast<int64_t>(values.size()) == t.size(1));
+  if (t.dtype == ElementType::f32) {
+    std::ranges::copy(values, row_of<float>(t, row));
+    return;
+  }
+  for (size_t i = 0; i < values.size(); ++i)
+    row_of<uint16_t>(t, row)[i] =
+        t.dtype == ElementType::f16 ? float_to_fp16(values[i]) : float_to_bf16(values[i]);
+}
+
 float weight_at(const LinearWeight& w, int64_t row, int64_t column) {
   const float value = stored_value(w.data, row * w.k + column);
   if (!w.format.scaled) return value;
@@ -91,9 +109,19 @@ void gated_row(const LinearWeight& gate_up, const GatedActivation& activation, c
         gate(activation, double{wide[static_cast<size_t>(i)]}, double{wide[static_cast<size_t>(i + width)]}));
 }
 
-std::vector<float> gated_mlp(const GatedMlpWeights& mlp, const GatedActivation& activation, const float* x) {
+/// `values` as activations of `type` hold them.
+std::vector<float> rounded(std::vector<float> values, ElementType type) {
+  if (type == ElementType::f32) return values;
+  for (float& v : values)
+    v = type == ElementType::f16 ? fp16_to_float(float_to_fp16(v)) : bf16_to_float(float_to_bf16(v));
+  return values;
+}
+
+std::vector<float> gated_mlp(const GatedMlpWeights& mlp, const GatedActivation& activation, const float* x,
+                             ElementType type) {
   std::vector<float> act(static_cast<size_t>(mlp.down.k)), out(static_cast<size_t>(mlp.down.n));
   gated_row(mlp.gate_up, activation, x, act.data());
+  act = rounded(std::move(act), type);
   multiply(mlp.down, act.data(), out.data());
   return out;
 }
@@ -223,7 +251,7 @@ std::vector<std::string> ReferenceOps::supports(const WeightFormat& format) cons
   return reasons;
 }
 
-Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, Stream&) {
+Result<Ops::Placed> ReferenceOps::place(const LinearWeight& host, WeightUse, Stream&) {
   FOVEA_RETURN_IF_ERROR(check(host));
   const int64_t n = host.n, k = host.k;
   std::vector<float> weights(static_cast<size_t>(n * k));
@@ -299,11 +327,22 @@ Status ReferenceOps::rope_table(const Tensor& frequencies, double factor, const 
   return {};
 }
 
-Status ReferenceOps::norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
+Status ReferenceOps::cast(const Tensor& x, const Tensor& y, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < x.size(0); ++r)
-      norm_row(weight.weight.as<float>(), weight.bias.as<float>(), weight.eps, row_of<float>(x, r),
-               row_of<float>(y, r), x.size(1));
+      store(y, r, load(x, r));
+  });
+  return {};
+}
+
+Status ReferenceOps::norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      std::vector<float> row = load(x, r);
+      norm_row(weight.weight.as<float>(), weight.bias.as<float>(), weight.eps, row.data(), row.data(),
+               x.size(1));
+      store(y, r, row);
+    }
   });
   return {};
 }
@@ -312,7 +351,7 @@ Status ReferenceOps::add(const Tensor& x, const Tensor& y, float scale, Stream&)
   device_.queue([=] {
     for (int64_t r = 0; r < x.size(0); ++r)
       for (int64_t i = 0; i < x.size(1); ++i)
-        row_of<float>(x, r)[i] += scale * row_of<float>(y, r)[i];
+        row_of<float>(x, r)[i] += scale * stored_value(y, r * y.stride(0) + i);
   });
   return {};
 }
@@ -320,8 +359,11 @@ Status ReferenceOps::add(const Tensor& x, const Tensor& y, float scale, Stream&)
 Status ReferenceOps::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) {
   written.push_back(y.data);
   device_.queue([=] {
-    for (int64_t r = 0; r < x.size(0); ++r)
-      multiply(weight, row_of<float>(x, r), row_of<float>(y, r));
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      std::vector<float> out(static_cast<size_t>(weight.n));
+      multiply(weight, load(x, r).data(), out.data());
+      store(y, r, out);
+    }
   });
   return {};
 }
@@ -329,8 +371,11 @@ Status ReferenceOps::linear(const LinearWeight& weight, const Tensor& x, const T
 Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation,
                                   const Tensor& x, const Tensor&, const Tensor& out, Stream&) {
   device_.queue([=] {
-    for (int64_t r = 0; r < x.size(0); ++r)
-      gated_row(gate_up, activation, row_of<float>(x, r), row_of<float>(out, r));
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      std::vector<float> row(static_cast<size_t>(gate_up.n / 2));
+      gated_row(gate_up, activation, load(x, r).data(), row.data());
+      store(out, r, row);
+    }
   });
   return {};
 }
@@ -338,7 +383,8 @@ Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActiva
 Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < in.qkv.size(0); ++r) {
-      float* q = row_of<float>(in.qkv, r);
+      std::vector<float> qkv = load(in.qkv, r);
+      float* q = qkv.data();
       float* k = q + in.heads * in.head_dim;
       prepare_heads(in, in.q_norm, r, q, in.heads);
       prepare_heads(in, in.k_norm, r, k, in.kv_heads);
@@ -347,6 +393,9 @@ Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
         for (float* x = q; x < k; ++x)
           *x = static_cast<float>(*x * (1 + in.temperature_scale * std::log(1 + steps)));
       }
+      store(in.qkv, r, qkv);
+      qkv = rounded(std::move(qkv), in.qkv.dtype);
+      k = qkv.data() + in.heads * in.head_dim;
       const int64_t slot = in.slots.as<int64_t>()[r];
       if (slot >= 0) append(in, slot, k, k + in.kv_heads * in.head_dim);
     }
@@ -357,7 +406,7 @@ Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
 Status ReferenceOps::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < y.size(0); ++r)
-      std::copy_n(row_of<float>(x, ids.as<int32_t>()[r]), x.size(1), row_of<float>(y, r));
+      store(y, r, load(x, ids.as<int32_t>()[r]));
   });
   return {};
 }
@@ -430,23 +479,24 @@ Status ReferenceOps::experts(const ExpertWeights& weights, const Tensor& x, cons
     const auto hidden = static_cast<size_t>(x.size(1));
     const int64_t chosen = routing.experts.size(1);
     for (int64_t r = 0; r < x.size(0); ++r) {
-      const float* row = row_of<float>(x, r);
+      const std::vector<float> row = load(x, r);
       std::vector<float> sum(hidden);
-      if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row);
+      if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row.data(), x.dtype);
       std::vector<std::pair<int32_t, float>> of_row;
       for (int64_t j = 0; j < chosen; ++j)
         of_row.emplace_back(row_of<int32_t>(routing.experts, r)[j], row_of<float>(routing.weights, r)[j]);
       std::ranges::sort(of_row);
       for (const auto& [expert, weight] : of_row) {
-        std::vector<float> in(row, row + hidden);
+        std::vector<float> in = row;
         if (weights.scales_input)
           for (float& v : in)
             v *= weight;
-        const auto y = gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data());
+        const auto y =
+            gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data(), x.dtype);
         for (size_t i = 0; i < hidden; ++i)
           sum[i] += weights.scales_input ? y[i] : weight * y[i];
       }
-      std::ranges::copy(sum, row_of<float>(out, r));
+      store(out, r, sum);
     }
   });
   return {};

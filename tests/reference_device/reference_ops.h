@@ -14,13 +14,17 @@ enum class Stored {
 
 class ReferenceOps : public Ops {
  public:
-  explicit ReferenceOps(GuardedDevice& device, Stored stored = Stored::as_given)
-      : device_(device), stored_(stored) {}
+  explicit ReferenceOps(GuardedDevice& device, Stored stored = Stored::as_given,
+                        DType activations = DType::f32)
+      : device_(device), stored_(stored), activations_(activations) {}
 
   Device& device() const override { return device_; }
+  DType activations() const override { return activations_; }
+  bool needs_wide() const override { return false; }
   std::vector<std::string> supports(const WeightFormat& format) const override;
-  Result<Placed> place(const LinearWeight& host, Stream& stream) override;
+  Result<Placed> place(const LinearWeight& host, WeightUse use, Stream& stream) override;
 
+  Status cast(const Tensor& x, const Tensor& y, Stream&) override;
   Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y, Stream&) override;
   Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table,
                     Stream&) override;
@@ -48,6 +52,7 @@ class ReferenceOps : public Ops {
  private:
   GuardedDevice& device_;
   Stored stored_;
+  DType activations_;
 };
 
 }  // namespace fovea::test
