@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds and runs the release tests. --quick checks the format and leaves out the tests that take longer than some
-# seconds: under two minutes where everything is built. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
-# corpora, and the compilation of all CUDA, and runs the release tests in a bare Debian 12 where one can be made. Each stage
-# prints its time; the last thing printed is ctest's summary.
+# Builds and runs the release tests. --quick checks the format and runs only the tests that take a few seconds: under two
+# minutes once everything is built. --ci adds the format and shell checks, the sanitizers with the fuzzers on their
+# corpora, and the compilation of all CUDA, and runs the release tests in a bare Debian 12 if one can be made. Each stage
+# prints its time; the last output is ctest's summary.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/tools/setup.sh"
@@ -42,19 +42,18 @@ build_release() {
   cmake --build build/release --parallel "$jobs"
 }
 
-# One more at a time than there are CPUs, as some tests wait for much of their time.
+# Runs one more test at a time than there are CPUs, because some tests mostly wait.
 run_tests() {
   local folder=$1
   shift
   ctest --test-dir "$folder" --output-on-failure --parallel "$((jobs + 1))" "$@"
 }
 
-# What tests have from npm: oracles of the text tests, clients of the server. Without them those tests say that they are
-# skipped.
+# Installs npm packages: oracles of the text tests and clients of the server. Tests without theirs are skipped with a line.
 install_npm_packages() {
   local folder
   for folder in tests/text tests/serve; do
-    # What this package-lock.json asks for is there already.
+    # The packages of this package-lock.json are installed already.
     cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed-lock" && continue
     if npm ci --prefix "$folder" --no-audit --no-fund --loglevel=error --fetch-retries=1; then
       cp "$folder/package-lock.json" "$folder/node_modules/.installed-lock"
@@ -65,13 +64,13 @@ install_npm_packages() {
 }
 
 check_format() {
-  # Every C++ source of the tree, whether there is a git history or not.
+  # All C++ sources of the tree, with or without a git history.
   find src include tests examples bench -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | grep -v node_modules |
     xargs --max-args=50 --max-procs="$jobs" clang-format-19 --dry-run -Werror
   shellcheck run.sh test.sh tools/*.sh packaging/*.sh packaging/debian/p* src/cli/completion/*.bash .ci/run
   python3 tools/check_includes.py
   python3 tools/check_words.py
-  # Files that only other people's tools read.
+  # Files that only external tools read.
   python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["postCreateCommand"])' .devcontainer/devcontainer.json | bash -n
   cmake --list-presets=test >/dev/null
 }
@@ -81,8 +80,8 @@ compile_cuda() {
     echo "SKIPPED: nvcc is not installed, so no CUDA is compiled"
     return
   fi
-  # One architecture, and Hopper's own for *_sm90a.cu; releases have all. Without a GPU the tests would only be skipped, so
-  # their CUDA is compiled and one of them runs, which shows that line.
+  # One architecture, and sm_90a for *_sm90a.cu; releases have all. Without a GPU the tests are skipped, so their CUDA is
+  # only compiled, and one of them runs to check the skip.
   local options=(-DCMAKE_BUILD_TYPE=Release -DFOVEA_CUDA=ON -DFOVEA_CUDA_ARCHITECTURES=80-real -DFOVEA_TESTS=ON) objects
   configure build/cuda "${options[@]}"
   objects=$(ninja -C build/cuda -t targets all | sed -nE 's/^([^:]+(\.cu|_cuda(_test)?\.cc|\/cuda\/[^:]*\.cc)\.o): .*/\1/p')
@@ -90,12 +89,13 @@ compile_cuda() {
   run_tests build/cuda -R "^(cuda_tiles_test|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
 }
 
-# Tests and fuzzers need the same sanitizers: one build has both, by the compiler that has libFuzzer. Unlike the preset
-# it does not trace what code an input reaches, which a corpus does not need and which doubles the time of tests.
+# Tests and fuzzers need the same sanitizers, so one build has both, with the compiler that supports libFuzzer. Unlike the
+# preset it has no coverage instrumentation, which doubles the time of tests and which running a corpus does not need.
 check_memory() {
   CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_UNITY=ON -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
-  # Tests of the engine, launch_test and conformance_test run in one process what these run in hundreds.
+  # These start the program hundreds of times; the engine's tests, launch_test and conformance_test run the same code in
+  # one process.
   run_tests build/asan -E '^(cli_commands|cli_launch_lines|cli_conformance)$'
 }
 
@@ -104,8 +104,8 @@ check_threads() {
   run_tests build/tsan -L threads
 }
 
-# Both commands run in a bare Debian 12 as for someone who has nothing, so that what needs more cannot land. It is made
-# while other stages run, as most of that is waiting for the mirror.
+# Both commands run in a bare Debian 12, so that no change can land that needs more packages. The root is made while other
+# stages run, because that mostly waits for the mirror.
 bare=build/bare bare_maker='' ran_in_bare_debian=0
 make_bare_debian() {
   mkdir -p build
@@ -138,7 +138,7 @@ run_in_bare_debian() {
   }
 }
 
-# What one root has built, another that has none of the tools installs and serves.
+# The package is built in one root, and installed and run in another one without any tools.
 install_package_in_bare_debian() {
   local folder=$root/build/release/package
   tools/bare_root.sh run "$bare/tree" cpack --config build/release/CPackConfig.cmake -G DEB -B "$folder"
@@ -147,8 +147,8 @@ install_package_in_bare_debian() {
   tools/bare_root.sh run "$bare/clean" /root/installed_test.sh /root/fovea.deb
 }
 
-# Where the release tests ran in the bare Debian, what was skipped there in part or whole, as it has no browser, no nginx
-# and older tools, runs with what this machine has; everything, where it did not or this machine has a GPU.
+# If the release tests ran in the bare Debian, which has no browser, no nginx and older tools, only tests that were skipped
+# there, in part or whole, run on this machine; otherwise, and on a machine with a GPU, all do.
 run_release_tests() {
   local log=$bare/tree$root/build/release/Testing/Temporary/LastTest.log skipped
   if [ "$ran_in_bare_debian" = 0 ] || [ "$(cuda_wanted)" = ON ]; then
@@ -189,7 +189,7 @@ if [ "$ci" = 1 ]; then
   make_bare_debian
   stage "CUDA compiles" compile_cuda
   stage "address, undefined behaviour and fuzzers" check_memory
-  # With the commands of that build; of a large change, the sources that changed last.
+  # Uses the compile commands of that build; after a large change it checks the sources that changed last.
   stage "clang-tidy" tools/tidy.sh --fast --most 24
   stage "threads" check_threads
   if bare_debian_is_made; then
