@@ -1,14 +1,14 @@
-# Flags that every target of the project has, and fovea_module(): one folder of src/ = one static library,
-# with the unit tests that lie beside the code (*_test.cc) in one program.
+# The flags of all targets, and fovea_module(): one folder of src/ = one static library, with the unit tests that
+# lie beside the code (*_test.cc) in one program.
 
 add_library(fovea_flags INTERFACE)
 target_compile_options(fovea_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror>
-  # g++ 12 reports overlaps inside std::string's operator+ that are not there (its bug 105651).
+  # g++ 12 reports overlaps inside std::string's operator+ that do not exist (GCC bug 105651).
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
-  # clang takes what libstdc++'s std::stable_sort uses inside for a use of ours.
+  # clang reports deprecated functions that libstdc++'s std::stable_sort uses internally.
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-deprecated-declarations>
-  # No fused multiply-add behind our back: kernels say where they fuse, so that every path rounds alike.
+  # No implicit fused multiply-add: kernels write fma explicitly, so that every path rounds alike.
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fstack-protector-strong>
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Werror=all-warnings -Xptxas=-v -Xcompiler=-Wall>)
 target_compile_definitions(fovea_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
@@ -16,23 +16,23 @@ if(FOVEA_SANITIZE)
   target_compile_options(fovea_flags INTERFACE -fsanitize=${FOVEA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(fovea_flags INTERFACE -fsanitize=${FOVEA_SANITIZE})
   if(FOVEA_SANITIZE MATCHES undefined)
-    # The check of vptr opens a pipe to see whether memory can be read, and takes a sound object for a broken one where
-    # file descriptors have run out, as tests of the server let them.
+    # The vptr check opens a pipe to test whether memory is readable, and reports valid objects as broken when file
+    # descriptors have run out, as in some tests of the server.
     target_compile_options(fovea_flags INTERFACE -fno-sanitize=vptr)
   endif()
   find_program(FOVEA_LLD ld.lld-19)
   if(FOVEA_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)  # links in a third of the time
     target_link_options(fovea_flags INTERFACE -fuse-ld=lld)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # false alarms: the instrumented code hides what is set before it is read
-    # Asio has fences, which the thread sanitizer does not see; it does see the mutexes that order the same.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # false positives in instrumented code
+    # -Wtsan: Asio uses fences, which the thread sanitizer does not model; mutexes establish the same order.
     target_compile_options(fovea_flags INTERFACE -Wno-maybe-uninitialized -Wno-tsan)
   endif()
 endif()
 
-# Sources named *_avx2.cc and *_avx512.cc hold kernels for one instruction set; only code reached through the
-# run-time dispatch may be in them (an inline function of a header compiled there could be the copy that the
-# linker keeps for everyone).
+# Sources named *_avx2.cc and *_avx512.cc contain kernels for one instruction set. They may only contain code that is
+# reached through the run-time dispatch: of an inline function, the linker could keep the copy compiled there for
+# all callers.
 set(FOVEA_AVX2_FLAGS -mavx2 -mfma -mf16c)
 set(FOVEA_AVX512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 
@@ -46,8 +46,8 @@ function(fovea_isa_flags)
   endforeach()
 endfunction()
 
-# CUDA's headers for the C++ that is compiled with CUDA alone. All other files have the same command line with and
-# without CUDA, so that a compiler cache serves both builds.
+# Adds the include path of CUDA to the C++ sources that are compiled only with CUDA. All other sources have the same
+# command line with and without CUDA, so that a compiler cache serves both builds.
 function(fovea_cuda_headers)
   foreach(source IN LISTS ARGN)
     if(FOVEA_CUDA AND source MATCHES "_cuda(_test)?\\.cc$|/(device|c_api|plugin|ops)/cuda/|/kernels/cuda/tiles/")
@@ -58,8 +58,8 @@ function(fovea_cuda_headers)
   endforeach()
 endfunction()
 
-# Adds CUDA sources to a target. Those named *_sm90a.cu use instructions that only Hopper has and are compiled for it
-# alone; at run time they are reached only on a device of compute capability 9.0.
+# Adds CUDA sources to a target. Those named *_sm90a.cu use instructions that exist only on Hopper and are compiled for
+# sm_90a alone; at run time they are reached only on devices of compute capability 9.0.
 function(fovea_cuda_sources target)
   if(ARGN)
     target_include_directories(${target} SYSTEM PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${CUDAToolkit_INCLUDE_DIRS}>)
@@ -79,17 +79,17 @@ function(fovea_cuda_sources target)
   endif()
 endfunction()
 
-# Code that no one waits for: a sanitizer's build is done sooner without its optimisation.
+# For code whose run time does not matter in tests: sanitizer builds skip its optimisation, which saves build time.
 function(fovea_cold target precompiled)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Release>>>:-O0>)
   fovea_use_precompiled(${target} ${precompiled})
 endfunction()
 
 # fovea_module(name [THREADED] [COLD] [SANITIZED_FILTER filter] [THREAD_FILTER filter] [FOLDERS dir...] [DEPENDS target...] [PRIVATE_LIBRARIES lib...] [APART source...])
-# THREADED: its tests also run under the thread sanitizer. COLD: as fovea_cold. SANITIZED_FILTER, THREAD_FILTER: as of
-# fovea_test.
-# APART: sources whose names in anonymous namespaces other sources of the module have too, for FOVEA_UNITY. Without
-# FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out; *_test.cu hold the kernels of tests, whose expectations stand in *_test.cc (GoogleTest costs nvcc a minute).
+# THREADED: the tests also run under the thread sanitizer. COLD: see fovea_cold. SANITIZED_FILTER, THREAD_FILTER: see
+# fovea_test. APART: sources that FOVEA_UNITY compiles on their own, because names in their anonymous namespaces clash
+# with those of other sources of the module. Without FOVEA_CUDA, *_cuda.cc and *_cuda_test.cc are left out. *_test.cu
+# contain test kernels; the expectations are in *_test.cc, because GoogleTest's headers cost nvcc a minute.
 function(fovea_module name)
   cmake_parse_arguments(ARG "THREADED;COLD" "SANITIZED_FILTER;THREAD_FILTER" "FOLDERS;DEPENDS;PRIVATE_LIBRARIES;APART" ${ARGN})
   if(NOT ARG_FOLDERS)
@@ -122,7 +122,7 @@ function(fovea_module name)
       list(TRANSFORM ARG_APART REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/src/\\1.cc")
       set_source_files_properties(${ARG_APART} ${cuda_sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       set_target_properties(fovea_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-      # g++ takes a source in such a file for a header, whose types must not use anonymous namespaces.
+      # g++ treats sources that are included by a unity file as headers, whose types must not use anonymous namespaces.
       target_compile_options(fovea_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     endif()
     add_library(fovea::${name} ALIAS fovea_${name})
@@ -157,9 +157,9 @@ function(fovea_module name)
   endif()
 endfunction()
 
-# fovea_test(name [THREADED] SOURCES file... LIBRARIES target... [TIMEOUT seconds] [SANITIZED_FILTER filter] [THREAD_FILTER filter]): a
-# GoogleTest program; with a sanitizer only the tests of the filter run, where there is one; THREAD_FILTER is that of the
-# thread sanitizer alone.
+# fovea_test(name [THREADED] SOURCES file... LIBRARIES target... [TIMEOUT seconds] [SANITIZED_FILTER filter] [THREAD_FILTER filter]):
+# a GoogleTest program. SANITIZED_FILTER selects the tests that run in sanitizer builds, by default all; THREAD_FILTER
+# replaces it for the thread sanitizer.
 add_custom_target(thread_tests)
 function(fovea_test name)
   cmake_parse_arguments(ARG "THREADED" "TIMEOUT;SANITIZED_FILTER;THREAD_FILTER" "SOURCES;LIBRARIES" ${ARGN})
@@ -171,8 +171,7 @@ function(fovea_test name)
   fovea_isa_flags(${ARG_SOURCES})
   fovea_cuda_headers(${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE fovea_flags ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
-  # A test's own code runs once: a third of its compile time would go into loops that no one waits for, more than half with
-  # a sanitizer.
+  # Test code runs once: its full optimisation would take a third of the compile time, with a sanitizer more than half.
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<CONFIG:Release>,-O1,-O0>>)
   fovea_use_precompiled(${name} program)
   target_compile_definitions(${name} PRIVATE FOVEA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
