@@ -291,7 +291,7 @@ TEST_F(ReferenceDevice, EveryStepHasTheSameAddresses) {
 }
 
 // Activations of another type than fp32: every family's pass has the types that the operations require, and
-// the logits are those of fp32 but for rounding.
+// the logits are those of fp32 up to rounding.
 class NarrowActivations : public ReferenceDevice, public testing::WithParamInterface<const char*> {};
 
 TEST_P(NarrowActivations, AreCloseToFp32) {
