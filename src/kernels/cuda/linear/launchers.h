@@ -1,0 +1,19 @@
+#pragma once
+// The launches of each family of kernels, over checked parameters.
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/wgmma_plan.h"
+
+namespace fovea::cuda {
+
+/// wgmma: sm_90, 16-bit, by a plan for the shape.
+Status launch_wgmma_linear(const LinearParams& params, const WgmmaPlan& plan, cudaStream_t stream);
+
+/// mma.sync: sm_80 and later, 16-bit.
+Status launch_mma_linear(const LinearParams& params, int multiprocessors, cudaStream_t stream);
+
+/// fp32 without tensor cores.
+Status launch_float_linear(const LinearParams& params, cudaStream_t stream);
+
+}  // namespace fovea::cuda

@@ -1,0 +1,65 @@
+#include "kernels/cuda/linear/linear.h"
+
+#include <climits>
+#include <string>
+
+#include "device/cuda/cuda_error.h"
+#include "kernels/cuda/linear/launchers.h"
+
+namespace fovea::cuda {
+namespace {
+
+std::string shape(const LinearParams& p) {
+  return "linear layer of " + std::to_string(p.rows) + " rows, " + std::to_string(p.k) + " inputs, " +
+         std::to_string(p.n) + " outputs";
+}
+
+bool aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+Status check(const LinearParams& p) {
+  constexpr int64_t kMost = INT_MAX / 4;
+  const bool gated = p.epilogue == LinearEpilogue::gated;
+  if (p.rows < 0 || p.n < 1 || p.k < 1 || p.rows > kMost || p.n > kMost || p.k > kMost)
+    return invalid(shape(p) + ": 0 or more rows and 1 or more inputs and outputs are allowed, each up to " +
+                   std::to_string(kMost));
+  if (gated && p.n % 2 != 0)
+    return invalid(shape(p) + " is gated: an even number of outputs is allowed, gates and ups");
+  if (p.y_dtype != p.dtype && p.y_dtype != DType::f32)
+    return invalid(shape(p) + ": outputs of " + std::string(to_string(p.y_dtype)) + "; " +
+                   std::string(to_string(p.dtype)) + " or float32 are allowed");
+  if (p.epilogue == LinearEpilogue::residual && p.y_dtype != DType::f32)
+    return invalid(shape(p) + " adds to outputs of " + std::string(to_string(p.y_dtype)) +
+                   "; float32 is allowed");
+  if (p.rows > 1 && (p.x_stride < p.k || p.y_stride < (gated ? p.n / 2 : p.n)))
+    return invalid(shape(p) + ": row strides of " + std::to_string(p.x_stride) + " and " +
+                   std::to_string(p.y_stride) + " elements; at least the width of a row is allowed");
+  if (p.dtype != DType::f32 && (!aligned(p.x, 16) || (p.rows > 1 && p.x_stride % 8 != 0)))
+    return invalid(shape(p) + ": rows of x at a stride of " + std::to_string(p.x_stride) +
+                   " elements; 16-byte aligned rows, a stride of a multiple of 8, are allowed");
+  if (p.dtype != DType::f32 && !aligned(p.weight, 128))
+    return invalid(shape(p) + ": packed weights that are not 128-byte aligned; align them");
+  return {};
+}
+
+}  // namespace
+
+Status launch_linear(const LinearParams& params, CudaStream& stream) {
+  FOVEA_RETURN_IF_ERROR(check(params));
+  if (params.rows == 0) return {};
+  if (params.dtype == DType::f32) return launch_float_linear(params, stream.handle());
+  int major = 0, multiprocessors = 0;  // cached by the runtime
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  if (params.kernel == LinearKernel::mma || (params.kernel == LinearKernel::automatic && major != 9))
+    return launch_mma_linear(params, multiprocessors, stream.handle());
+  if (major != 9)
+    return unsupported("the wgmma kernels run on compute capability 9.0; the device has " +
+                       std::to_string(major) + ".x; let the kernel be chosen");
+  const WgmmaPlan plan = plan_wgmma(params.rows, params.n, params.k, params.epilogue == LinearEpilogue::gated,
+                                    multiprocessors, params.kernel);
+  return launch_wgmma_linear(params, plan, stream.handle());
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,220 @@
+#pragma once
+// Linear layers by wgmma (sm_90a): rows of x are the A operand, weights the B operand, both in shared memory.
+//
+// A persistent CTA has kGroups consumer warpgroups, each with 64 rows of a tile, and a producer warp that
+// keeps a ring of stages full by TMA. A stage has `blocks` k blocks: first those of x, each [x_rows][128
+// bytes] with the 128-byte swizzle, then those of the weights: [block][unit of 16 outputs][2 KiB], or [unit
+// of 8 outputs][block][1 KiB] for half panels. Rows and outputs that a tile lacks are whatever lies there:
+// they reach only accumulators that are not stored.
+#include "kernels/cuda/linear/cluster.cuh"
+#include "kernels/cuda/linear/epilogue.cuh"
+#include "kernels/cuda/linear/wgmma_params.h"
+#include "kernels/cuda/tiles/mbarrier.cuh"
+#include "kernels/cuda/tiles/wgmma_shapes.cuh"
+
+namespace fovea::cuda {
+
+/// One tile of outputs.
+struct WgmmaTile {
+  int row;    ///< first row of x
+  int unit;   ///< first unit of outputs
+  int units;  ///< how many
+};
+
+/// Enumerates the tiles of a CTA; the CTAs of a cluster take neighbouring tiles in step.
+struct WgmmaTiles {
+  const WgmmaParams& p;
+  int rank;  ///< in the cluster
+  int cluster;
+
+  FOVEA_DEVICE int count() const {
+    const int rows = p.share == ClusterShare::weights ? (p.row_tiles + 1) / 2 : p.row_tiles;
+    return rows * (p.share == ClusterShare::x ? p.parts / 2 : p.parts);
+  }
+  FOVEA_DEVICE int first() const { return static_cast<int>(blockIdx.x) / cluster; }
+  FOVEA_DEVICE int step() const { return static_cast<int>(gridDim.x) / cluster; }
+
+  FOVEA_DEVICE WgmmaTile at(int index, int tile_rows) const {
+    const bool by_rows = p.share == ClusterShare::weights, by_parts = p.share == ClusterShare::x;
+    const int rows = by_rows ? (p.row_tiles + 1) / 2 : p.row_tiles;
+    const int parts = by_parts ? p.parts / 2 : p.parts;
+    const int raster = by_rows ? (p.raster + 1) / 2 : p.raster;
+    const int sweep = index / (raster * parts), first_row = sweep * raster;
+    const int in_sweep = index - sweep * raster * parts;
+    const int height = min(raster, rows - first_row);
+    int part = in_sweep / height, row = first_row + in_sweep - part * height;
+    if (by_rows) row = 2 * row + rank;
+    if (by_parts) part = 2 * part + rank;
+    WgmmaTile tile;
+    tile.row = row * tile_rows;
+    if (p.even) {
+      tile.unit = static_cast<int>(int64_t{part} * p.units / p.parts);
+      tile.units = static_cast<int>(int64_t{part + 1} * p.units / p.parts) - tile.unit;
+    } else {
+      tile.unit = part * p.part_units;
+      tile.units = p.part_units;
+    }
+    return tile;
+  }
+};
+
+/// A position in a ring whose number of stages is known at run time.
+struct WgmmaRing {
+  int stages;
+  uint32_t slot = 0, phase = 0;
+  FOVEA_DEVICE void next() {
+    if (++slot == static_cast<uint32_t>(stages)) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+struct WgmmaBarriers {
+  uint64_t full[kWgmmaMaxStages], empty[kWgmmaMaxStages];
+};
+
+/// The copies of one stage; one thread.
+FOVEA_DEVICE void wgmma_load_stage(const WgmmaParams& p, const WgmmaTile& tile, int rank, int block,
+                                   uint32_t stage, uint32_t full) {
+  const CacheHint weight_hint = p.stream_weights ? CacheHint::evict_first : CacheHint::normal;
+  const CacheHint x_hint = p.stream_weights ? CacheHint::evict_last : CacheHint::normal;
+  const int x_bytes = p.blocks * p.x_rows * 128;
+  const int unit_bytes = p.halves ? kBlockBytes / 2 : kBlockBytes;
+  mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(x_bytes + p.blocks * tile.units * unit_bytes));
+  if (p.x_flat) {
+    for (int i = 0; i < p.blocks; ++i)
+      tma_load_3d(stage + i * p.x_rows * 128, &p.x, full, (block + i) * kBlockInputs, tile.row, 0, x_hint);
+  } else if (p.share == ClusterShare::x) {  // each CTA loads half of the blocks or of the rows for both
+    const bool by_rows = p.x_box_rows < p.x_rows;
+    const int row = by_rows ? rank * p.x_box_rows : 0, at = by_rows ? 0 : rank * p.x_box_blocks;
+    tma_load_3d_both(stage + (at * p.x_rows + row) * 128, &p.x, full, 0, tile.row + row, block + at, x_hint);
+  } else {
+    tma_load_3d(stage, &p.x, full, 0, tile.row, block, x_hint);
+  }
+  const uint32_t to = stage + x_bytes;
+  if (p.halves) {
+    for (int i = 0; i < tile.units; ++i) {
+      const int unit = tile.unit + i;
+      tma_load_3d(to + i * p.blocks * unit_bytes, &p.weights, full, unit % 2 * 128, unit / 2, block,
+                  weight_hint);
+    }
+  } else if (p.share == ClusterShare::weights) {
+    const int half = tile.units / 2 * rank;
+    tma_load_3d_both(to + half * unit_bytes, &p.weights, full, 0, tile.unit + half, block, weight_hint);
+  } else {
+    tma_load_3d(to, tile.units == p.part_units ? &p.weights : &p.fewer, full, 0, tile.unit, block,
+                weight_hint);
+  }
+}
+
+template <class T, int kColumns, int kGroups, bool kGated>
+__global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __grid_constant__ WgmmaParams p) {
+  extern __shared__ uint8_t raw[];
+  __shared__ WgmmaBarriers barriers;
+  const uint32_t ring = (shared_address(raw) + 1023) & ~1023u;
+  const uint32_t full = shared_address(barriers.full), empty = shared_address(barriers.empty);
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+  const int cluster = p.share == ClusterShare::none ? 1 : 2;
+  const int rank = cluster == 2 ? static_cast<int>(cluster_rank()) : 0;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < p.stages; ++i) {
+      mbarrier_init(full + 8 * i, 1);
+      mbarrier_init(empty + 8 * i, static_cast<uint32_t>(4 * kGroups * cluster));
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  if (cluster == 2) cluster_sync();
+
+  const WgmmaTiles tiles{p, rank, cluster};
+  const int count = tiles.count();
+  WgmmaRing at{p.stages};
+
+  if (warp == 4 * kGroups) {
+    if (lane_id() == 0) {
+      for (int t = tiles.first(); t < count; t += tiles.step()) {
+        const WgmmaTile tile = tiles.at(t, 64 * kGroups);
+        for (int block = 0; block < p.k_blocks; block += p.blocks) {
+          if (cluster == 2)
+            mbarrier_wait_cluster(empty + 8 * at.slot, at.phase ^ 1);
+          else
+            mbarrier_wait(empty + 8 * at.slot, at.phase ^ 1);
+          wgmma_load_stage(p, tile, rank, block, ring + at.slot * p.stage_bytes, full + 8 * at.slot);
+          at.next();
+        }
+      }
+    }
+    __syncwarp();
+  } else {
+    const int group = warp / 4;
+    const auto release = [&](uint32_t slot) {
+      if (lane_id() == 0) {
+        if (cluster == 2) {
+          mbarrier_arrive_cluster(empty + 8 * slot, 0);
+          mbarrier_arrive_cluster(empty + 8 * slot, 1);
+        } else {
+          mbarrier_arrive(empty + 8 * slot);
+        }
+      }
+    };
+    const uint32_t x_stride = p.x_rows * 128, x_bytes = p.blocks * x_stride;
+    for (int t = tiles.first(); t < count; t += tiles.step()) {
+      const WgmmaTile tile = tiles.at(t, 64 * kGroups);
+      // Half panels: the 8-row groups of B are `blocks` KiB apart.
+      const uint32_t w_stride = p.halves ? kBlockBytes / 2 : tile.units * kBlockBytes;
+      const uint32_t w_groups = p.halves ? p.blocks * (kBlockBytes / 2) : 1024;
+      float d[kColumns / 2];
+      int block = 0;
+      uint32_t held = 0;  // the slot that the batch in flight reads last
+      const auto products = [&](uint32_t stage, int i, bool first) {
+        const uint64_t a =
+            wgmma_descriptor(stage + i * x_stride + group * 8192, 0, 1024, TileSwizzle::span_128);
+        const uint64_t b =
+            wgmma_descriptor(stage + x_bytes + i * w_stride, 0, w_groups, TileSwizzle::span_128);
+        wgmma_fence();
+        if (first)
+          Wgmma<T, kColumns>::template ss<false, false>(d, a, b, false);
+        else
+          Wgmma<T, kColumns>::template ss<false, false>(d, a, b, true);
+#pragma unroll
+        for (int s = 1; s < 4; ++s)
+          Wgmma<T, kColumns>::template ss<false, false>(d, wgmma_advance(a, 32 * s), wgmma_advance(b, 32 * s),
+                                                        true);
+        wgmma_commit();
+      };
+      mbarrier_wait(full + 8 * at.slot, at.phase);
+      products(ring + at.slot * p.stage_bytes, 0, true);
+      int i = 1;
+      for (block = 1; block < p.k_blocks; ++block, ++i) {
+        bool last_of_stage = false;
+        held = at.slot;
+        if (i == p.blocks) {
+          i = 0;
+          last_of_stage = true;
+          at.next();
+          mbarrier_wait(full + 8 * at.slot, at.phase);
+        }
+        products(ring + at.slot * p.stage_bytes, i, false);
+        wgmma_wait<1>();
+        if (last_of_stage) release(held);
+      }
+      wgmma_wait<0>();
+      wgmma_pin(d);
+      release(at.slot);
+      at.next();
+
+      const int row = tile.row + 64 * group + 16 * (warp % 4) + lane_id() / 4;
+      if (row - lane_id() / 4 < p.epilogue.rows) {
+        constexpr int kUnit = 8;  // columns of y of half a panel, or of a panel of a gated pair
+        const int groups = kGated || p.halves ? tile.units : 2 * tile.units;
+        const int first = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kUnit;
+        Epilogue<T, kGated, kColumns / 8>{p.epilogue}.run(d, row, first, groups);
+      }
+      __syncwarp();
+    }
+  }
+  if (cluster == 2) cluster_sync();
+}
+
+}  // namespace fovea::cuda

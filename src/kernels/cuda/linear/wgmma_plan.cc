@@ -1,0 +1,121 @@
+#include "kernels/cuda/linear/wgmma_plan.h"
+
+#include <algorithm>
+
+namespace fovea::cuda {
+namespace {
+
+constexpr int kSharedBudget = 232448 - 1024 - 512;  // 227 KiB less alignment and barriers
+constexpr int kMaxUnits = 16, kMaxHalves = 8;       // of a part
+constexpr int kTileColumns = 256;
+
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+int instruction_columns(int outputs) {
+  for (const int columns : kWgmmaColumns)
+    if (columns >= outputs) return columns;
+  return kTileColumns;
+}
+
+/// Bytes past the ring that an instruction may read: rows of x and outputs that a stage doesn't have. Their
+/// values are not used.
+int overrun(const WgmmaPlan& p) {
+  const int x = (64 * p.groups - p.x_rows) * 128 - p.blocks * p.units * p.unit_bytes();
+  const int least = p.even ? std::max(p.units - 1, 1) : p.units;
+  const int weights = p.halves ? (p.columns / 8 - least) * p.unit_bytes() * p.blocks
+                               : (std::max(p.columns / 16, 1) - least) * p.unit_bytes();
+  return std::max({x, weights, 0});
+}
+
+void choose_stages(WgmmaPlan& p, int64_t k, int stage_bytes) {
+  const int per_block = p.x_rows * 128 + p.units * p.unit_bytes();
+  p.blocks = 8;
+  while (p.blocks > 1 && (p.blocks * per_block > stage_bytes || p.blocks > packed_blocks(k)))
+    p.blocks /= 2;
+  const int pad = overrun(p);
+  p.stages = std::min(kWgmmaMaxStages, (kSharedBudget - pad) / p.stage_bytes());
+  p.shared_bytes = p.stages * p.stage_bytes() + pad + 1024;
+}
+
+/// Clocks of a tile's k block: matrix instructions, or its bytes through the multiprocessor's L2 port.
+int64_t tile_clocks(const WgmmaPlan& p, int shared_x, int shared_weights) {
+  constexpr int kPortBytes = 40;
+  const int instruction = std::max(p.columns / 2, 16 + p.columns / 4);
+  const int bytes = p.x_rows * 128 / shared_x + p.units * p.unit_bytes() / shared_weights;
+  return std::max(4 * p.groups * instruction, bytes / kPortBytes);
+}
+
+WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors,
+                      const WgmmaOptions& options) {
+  WgmmaPlan p;
+  p.groups = rows <= 64 ? 1 : 2;
+  p.row_tiles = static_cast<int>(divide_up(rows, 64 * p.groups));
+  const int64_t multiple = rows > 16 ? 16 : 8;  // halves are whole 8-row groups where a cluster shares x
+  p.x_rows = static_cast<int>(std::min<int64_t>(divide_up(rows, multiple) * multiple, 64 * p.groups));
+  const int64_t panels = packed_panels(n, gated);
+  // Half panels where they leave less work to the busiest multiprocessor.
+  const int64_t full_load = 2 * divide_up(panels * p.row_tiles, multiprocessors);
+  const int64_t half_load = divide_up(2 * panels * p.row_tiles, multiprocessors);
+  p.halves = !gated && options.halves.value_or(half_load < full_load && half_load <= kMaxHalves);
+  const int most = p.halves ? kMaxHalves : kMaxUnits;
+  const int64_t units = p.halves ? 2 * panels : panels;
+  const int64_t rounds = divide_up(units * p.row_tiles, int64_t{multiprocessors} * most);
+  const int64_t slots = std::max<int64_t>(rounds * multiprocessors / p.row_tiles, 1);
+  p.parts = static_cast<int>(std::min(units, std::max(slots, divide_up(units, most))));
+  // Two CTAs of a cluster load x for each other where it is a large share of the bytes.
+  const bool can_share = p.x_rows % 16 == 0 && k % kBlockInputs == 0 && p.parts >= 2;
+  if (can_share &&
+      options.share.value_or(p.x_rows >= 32 ? ClusterShare::x : ClusterShare::none) == ClusterShare::x) {
+    p.share = ClusterShare::x;
+    if (p.parts % 2 != 0) p.parts += divide_up(units, p.parts - 1) <= most ? -1 : 1;
+  }
+  p.units = static_cast<int>(divide_up(units, p.parts));
+  p.columns = instruction_columns(p.units * (p.halves ? 8 : 16));
+  p.raster = p.row_tiles;
+  choose_stages(p, k, options.stage_bytes);
+  const int64_t tiles = int64_t{p.parts} * p.row_tiles;
+  p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
+  return p;
+}
+
+WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, const WgmmaOptions& options) {
+  WgmmaPlan p;
+  p.groups = 2;
+  p.columns = kTileColumns;
+  p.units = kTileColumns / kPanelRows;
+  p.parts = static_cast<int>(divide_up(packed_panels(n, gated), p.units));
+  p.even = false;
+  p.row_tiles = static_cast<int>(divide_up(rows, 128));
+  p.x_rows = 128;
+  p.blocks = 1;
+  if (p.row_tiles >= 2 && options.share.value_or(ClusterShare::weights) == ClusterShare::weights)
+    p.share = ClusterShare::weights;
+  p.raster = std::min(p.row_tiles, options.raster);
+  p.stages = kSharedBudget / p.stage_bytes();
+  p.shared_bytes = p.stages * p.stage_bytes() + 1024;
+  const int64_t tiles = int64_t{p.parts} * divide_up(p.row_tiles, p.cluster()) * p.cluster();
+  p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
+  return p;
+}
+
+int64_t clocks(const WgmmaPlan& p) {
+  const int64_t tiles = int64_t{p.parts} * divide_up(p.row_tiles, p.share == ClusterShare::weights ? 2 : 1) *
+                        (p.share == ClusterShare::weights ? 2 : 1);
+  return divide_up(tiles, p.ctas) *
+         tile_clocks(p, p.share == ClusterShare::x ? 2 : 1, p.share == ClusterShare::weights ? 2 : 1);
+}
+
+}  // namespace
+
+WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, LinearKernel kernel,
+                     const WgmmaOptions& options) {
+  const WgmmaPlan tile = tile_plan(rows, n, gated, multiprocessors, options);
+  if (kernel == LinearKernel::tile) return tile;
+  const WgmmaPlan stream = stream_plan(rows, n, k, gated, multiprocessors, options);
+  if (kernel == LinearKernel::stream || rows <= 64) return stream;
+  return clocks(stream) < clocks(tile) ? stream : tile;
+}
+
+}  // namespace fovea::cuda

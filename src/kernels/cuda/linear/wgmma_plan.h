@@ -1,0 +1,52 @@
+#pragma once
+// How a linear layer is divided over the multiprocessors of a Hopper GPU: tiles, ring of stages, clusters. A
+// function of shapes alone; no choice changes a bit of the result.
+#include <cstdint>
+#include <optional>
+
+#include "kernels/cuda/linear/linear.h"
+
+namespace fovea::cuda {
+
+/// What the two CTAs of a cluster load for each other.
+enum class ClusterShare : uint8_t { none, x, weights };
+
+struct WgmmaPlan {
+  int groups = 1;       ///< consumer warpgroups; a tile has 64 rows for each
+  int columns = 16;     ///< width of the instruction; a tile has at most so many outputs
+  bool halves = false;  ///< a unit of outputs is 8 (half a panel), else 16
+  int units = 1;        ///< the most units of a part
+  int parts = 1;        ///< divisions of the outputs
+  bool even = true;     ///< parts have units or units - 1 units, else all but the last have `units`
+  int row_tiles = 1;
+  int x_rows = 8;  ///< rows of x in shared memory: those of a tile that can exist, a multiple of 8
+  int blocks = 1;  ///< k blocks of a stage
+  int stages = 2;
+  ClusterShare share = ClusterShare::none;
+  int raster = 1;  ///< row tiles that are swept together over the outputs
+  int ctas = 1;
+  int shared_bytes = 0;
+
+  int cluster() const { return share == ClusterShare::none ? 1 : 2; }
+  int unit_bytes() const { return halves ? kBlockBytes / 2 : kBlockBytes; }  ///< of a k block
+  int x_bytes() const { return blocks * x_rows * 128; }                      ///< of a stage
+  int stage_bytes() const { return x_bytes() + blocks * units * unit_bytes(); }
+};
+
+inline constexpr int kWgmmaMaxStages = 16;
+inline constexpr int kWgmmaColumns[] = {8, 16, 32, 64, 128, 256};
+
+/// Departures from the usual choices, for measurements and tests.
+struct WgmmaOptions {
+  std::optional<ClusterShare> share;  ///< where the shape allows it
+  std::optional<bool> halves;
+  int stage_bytes = 28 << 10;  ///< about
+  int raster = 16;             ///< of tiles of 128 x 256
+};
+
+/// For `rows` of a weight with n outputs (gated: gates and ups) and k inputs on `multiprocessors`;
+/// `kernel`: automatic, stream or tile.
+WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, LinearKernel kernel,
+                     const WgmmaOptions& options = {});
+
+}  // namespace fovea::cuda

@@ -1,0 +1,73 @@
+// Device program of the linear layers: `check` (or `quick`: fewer shapes), `bench` (or one part of it: `few`,
+// `small`, `many`).
+#include "linear_bench.cuh"
+
+using namespace fovea;
+using namespace fovea::cuda;
+
+static std::vector<Variant> few_variants() {
+  std::vector<Variant> all = {{"chosen", {}}};
+  Variant v{"x not shared", {}};
+  v.options.share = ClusterShare::none;
+  all.push_back(v);
+  v = {"x shared", {}};
+  v.options.share = ClusterShare::x;
+  all.push_back(v);
+  v = {"stages of 14 KiB", {}};
+  v.options.stage_bytes = 14 << 10;
+  all.push_back(v);
+  v = {"stages of 40 KiB", {}};
+  v.options.stage_bytes = 40 << 10;
+  all.push_back(v);
+  return all;
+}
+
+static std::vector<Variant> many_variants() {
+  std::vector<Variant> all = {{"chosen", {}}};
+  Variant v{"weights not shared", {}};
+  v.options.share = ClusterShare::none;
+  all.push_back(v);
+  v = {"raster 8", {}};
+  v.options.raster = 8;
+  all.push_back(v);
+  v = {"raster 32", {}};
+  v.options.raster = 32;
+  all.push_back(v);
+  return all;
+}
+
+int main(int argc, char** argv) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major < 8) {
+    std::printf("no CUDA device of compute capability 8.0 or later\n");
+    return 77;  // skipped
+  }
+  const int multiprocessors = properties.multiProcessorCount;
+  const bool hopper = properties.major == 9;
+  std::printf("%s, %d SMs\n", properties.name, multiprocessors);
+  const std::string what = argc > 1 ? argv[1] : "check";
+  if (what == "check" || what == "quick") {
+    const bool all = what == "check";
+    check_packing_and_errors();
+    check_planted<__nv_bfloat16>(hopper);
+    if (hopper) check_plans<__nv_bfloat16>(multiprocessors);
+    check_graph<__nv_bfloat16>();
+    check_type<__nv_bfloat16>("bf16", hopper, all);
+    check_type<__half>("f16", hopper, false);
+    for (const LinearCase& c : odd_cases())
+      check_case<float>(c, hopper);
+    check_case<float>(make_case("f32", 1024, 2048, LinearEpilogue::store, true, 1000), hopper);
+    std::printf("f32: %d failures\n", failures);
+    std::printf("%s %s: %d failures\n", failures == 0 ? "PASS" : "FAIL", what.c_str(), failures);
+    return failures == 0 ? 0 : 1;
+  }
+  if (!hopper) return 77;
+  if (what == "bench" || what == "few")
+    bench_few(kBenchShapes, few_variants(), {1, 8, 16, 32, 64}, multiprocessors);
+  if (what == "bench" || what == "small")
+    bench_few(kSmallShapes, {{"chosen", {}}}, {1, 16, 64}, multiprocessors);
+  if (what == "bench" || what == "many") bench_many(many_variants(), {4096, 16384}, multiprocessors);
+  if (what == "bench" || what == "middle")
+    bench_many({{"chosen", {}}}, {128, 256, 512, 1024, 2048}, multiprocessors);
+  return 0;
+}
