@@ -4,6 +4,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/linear/launchers.h"
 
 namespace fovea::cuda {

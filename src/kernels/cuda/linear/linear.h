@@ -7,11 +7,14 @@
 // not on the number of rows, the kernel or the grid.
 #include <cstdint>
 
-#include "device/cuda/cuda_stream.h"
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cuda/linear/packed_layout.h"
+
+namespace fovea {
+class CudaStream;
+}
 
 namespace fovea::cuda {
 

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/linear/linear.h"
 
 namespace fovea::cuda {
