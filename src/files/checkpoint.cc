@@ -100,7 +100,7 @@ Status Checkpoint::add_shards(const std::string& dir, const std::string& index_p
     if (!entry)
       return invalid(index_path + ": maps tensor \"" + printable(tensor) + "\" to " + name +
                      ", which doesn't have it; copy or download the model again");
-    tensors_.push_back({entry, &file->path, file->map.bytes().data() + entry->begin});
+    tensors_.push_back({entry, &file->path, file->map.bytes().data() + entry->begin, &file->map});
   }
   return {};
 }
@@ -112,7 +112,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
     checkpoint.source_ = single;
     FOVEA_TRY(file, checkpoint.add_file(single));
     for (const auto& entry : file->entries)
-      checkpoint.tensors_.push_back({&entry, &file->path, file->map.bytes().data() + entry.begin});
+      checkpoint.tensors_.push_back(
+          {&entry, &file->path, file->map.bytes().data() + entry.begin, &file->map});
   } else if (exists(index)) {
     checkpoint.source_ = index;
     FOVEA_RETURN_IF_ERROR(checkpoint.add_shards(dir, index));

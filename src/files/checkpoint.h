@@ -17,9 +17,12 @@ struct CheckpointTensor {
   const SafetensorsEntry* entry = nullptr;
   const std::string* file = nullptr;  ///< for messages
   const std::byte* data = nullptr;
+  const MappedFile* map = nullptr;
 
   std::string_view name() const { return entry->name; }
   size_t bytes() const { return static_cast<size_t>(entry->end - entry->begin); }
+  /// Bytes [first, first + to.size()) of the tensor, by MappedFile::read().
+  Status read(uint64_t first, std::span<std::byte> to) const { return map->read(entry->begin + first, to); }
 };
 
 class Checkpoint {

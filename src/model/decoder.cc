@@ -32,7 +32,7 @@ class Decoder final : public Model {
     FOVEA_CHECK(config.norm_placement != NormPlacement::residual);
     for (const RopeConfig& rope : config.ropes)
       frequencies_.push_back(rope_frequencies(rope, config.head_dim));
-    const PackedMatrix& head = weights_.lm_head ? *weights_.lm_head : weights_.embedding;
+    const WeightMatrix& head = weights_.lm_head ? *weights_.lm_head : weights_.embedding;
     bytes_ = bytes_per_token_ = weights_.final_norm.bytes();
     bytes_ += weights_.embedding.bytes() + (weights_.lm_head ? head.bytes() : 0);
     bytes_per_token_ +=
@@ -44,6 +44,7 @@ class Decoder final : public Model {
       bytes_ += shared + mlp_bytes(layer.mlp);
       bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
     }
+    if (weights_.embedding.source()) return;  // the weights are not read yet
     WeightPlacement host;
     placed_ = fovea::place(config_, weights_, frequencies_, scales_, host);
   }
@@ -53,11 +54,19 @@ class Decoder final : public Model {
   int64_t weight_bytes_per_token() const override { return bytes_per_token_; }
 
   Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
+  int64_t placed_bytes(Ops& ops) const override;
+  int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
 
  private:
+  PlacedDecoder measured(WeightPlacement& placement) const {
+    return fovea::place(config_, weights_, frequencies_, scales_, placement);
+  }
+  /// Bytes of the arena of steps within the limits.
+  size_t arena_bytes(Ops& ops, const PlacedDecoder& placed, const DecoderLimits& limits) const;
+
   ModelConfig config_;
   DecoderWeights weights_;  // empty after place(): then the weights are in memory_
   DecoderScales scales_;
@@ -71,14 +80,20 @@ class Decoder final : public Model {
   std::optional<Arena> arena_;
 };
 
-Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions&) {
+Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
   FOVEA_CHECK(!arena_ && memory_.empty());
-  WeightPlacement placement(ops, stream);
+  const bool in_block = ops.packed_format(WeightUse::plain).has_value();
+  if (weights_.embedding.source() && !in_block)
+    return invalid(std::string(ops.device().name()) +
+                   " takes only weights that the host has read; load the model without `deferred`");
+  WeightPlacement placement(ops, stream, in_block ? placed_bytes(ops) : 0);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
+  const Status read = in_block && placement.status() ? placement.read(options) : Status();
   // Waits even after an error: the copies read weights_, which is freed below, and write to memory that is
   // freed on an error.
   const Status copied = ops.device().synchronize(stream);
   FOVEA_RETURN_IF_ERROR(placement.status());
+  FOVEA_RETURN_IF_ERROR(read);
   FOVEA_RETURN_IF_ERROR(copied);
   ops_ = &ops;
   placed_ = std::move(placed);
@@ -87,22 +102,37 @@ Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions&) {
   return {};
 }
 
-int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
-  FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0);
-  limits_ = {max_tokens, max_logit_rows};
+int64_t Decoder::placed_bytes(Ops& ops) const {
+  WeightPlacement placement = WeightPlacement::measure(ops);
+  measured(placement);
+  return placement.bytes();
+}
+
+int64_t Decoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
+  WeightPlacement placement = WeightPlacement::measure(ops);
+  return static_cast<int64_t>(arena_bytes(ops, measured(placement), {max_tokens, max_logit_rows}));
+}
+
+size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const DecoderLimits& limits) const {
   const auto shape_only = [&](ElementType type, std::initializer_list<int64_t> shape) {
-    return Tensor::dense(nullptr, ops_->device(), type, shape);
+    return Tensor::dense(nullptr, ops.device(), type, shape);
   };
-  const int64_t logit_rows = std::min(max_tokens, max_logit_rows);
+  const int64_t logit_rows = std::min(limits.max_tokens, limits.max_logit_rows);
   StepTensors step;
-  step.token_ids = step.positions = shape_only(ElementType::i32, {max_tokens});
-  step.slots = shape_only(ElementType::i64, {max_tokens});
+  step.token_ids = step.positions = shape_only(ElementType::i32, {limits.max_tokens});
+  step.slots = shape_only(ElementType::i64, {limits.max_tokens});
   step.logit_rows = shape_only(ElementType::i32, {logit_rows});
-  Arena dry = Arena::dry_run(ops_->device());
-  OpQueue queue = OpQueue::dry_run(*ops_);
-  decoder_forward(config_, placed_, limits_, step,
+  Arena dry = Arena::dry_run(ops.device());
+  OpQueue queue = OpQueue::dry_run(ops);
+  decoder_forward(config_, placed, limits, step,
                   shape_only(ElementType::f32, {logit_rows, config_.vocab_size}), dry, queue);
-  arena_.emplace(ops_->device(), dry.peak());
+  return dry.peak();
+}
+
+int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
+  FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0 && !placed_.layers.empty());
+  limits_ = {max_tokens, max_logit_rows};
+  arena_.emplace(ops_->device(), arena_bytes(*ops_, placed_, limits_));
   return static_cast<int64_t>(arena_->bytes());
 }
 

@@ -21,10 +21,10 @@ struct DecoderLayer {
 };
 
 struct DecoderWeights {
-  PackedMatrix embedding;  ///< [vocab, hidden]
+  WeightMatrix embedding;  ///< [vocab, hidden]
   std::vector<DecoderLayer> layers;
   Norm final_norm;
-  std::optional<PackedMatrix> lm_head;  ///< [vocab, hidden]; absent = the embedding (tied)
+  std::optional<WeightMatrix> lm_head;  ///< [vocab, hidden]; absent = the embedding (tied)
 };
 
 /// How a family's tensor names differ from Llama's.

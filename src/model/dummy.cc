@@ -56,13 +56,20 @@ void DummyWeights::fill(std::string_view name, int64_t first, int64_t count, voi
                         ThreadPool& pool) const {
   FOVEA_CHECK(first % 4 == 0);
   const uint64_t key = key_of(seed_, name);
-  pool.parallel_ranges(count, 4, [&](int64_t begin, int64_t end, int) {
-    if (dtype_ == DType::f32) {
-      draw(key, table_, first, begin, end, static_cast<float*>(out));
-    } else {
-      draw(key, half_, first, begin, end, static_cast<uint16_t*>(out));
-    }
-  });
+  pool.parallel_ranges(count, 4,
+                       [&](int64_t begin, int64_t end, int) { draw_range(key, first, begin, end, out); });
+}
+
+void DummyWeights::fill(std::string_view name, int64_t first, int64_t count, void* out) const {
+  FOVEA_CHECK(first % 4 == 0);
+  draw_range(key_of(seed_, name), first, 0, count, out);
+}
+
+void DummyWeights::draw_range(uint64_t key, int64_t first, int64_t begin, int64_t end, void* out) const {
+  if (dtype_ == DType::f32)
+    draw(key, table_, first, begin, end, static_cast<float*>(out));
+  else
+    draw(key, half_, first, begin, end, static_cast<uint16_t*>(out));
 }
 
 void DummyWeights::fill_vector(std::string_view name, float mean, int64_t count, float* out) const {

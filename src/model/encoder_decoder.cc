@@ -41,14 +41,14 @@ class EncoderDecoder final : public Model {
   Status encode(const EncodeInput& input, Stream& stream) override;
 
  private:
-  const PackedMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
+  const WeightMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   int64_t embedding_bytes() const {
     return weights_.embedding.bytes() + weights_.encoder_positions.bytes() +
            weights_.decoder_positions.bytes() + (weights_.lm_head ? weights_.lm_head->bytes() : 0);
   }
   void embed(std::span<const int32_t> ids, ThreadPool& pool);
   template <class PositionOf>
-  void add_positions(const PackedMatrix& table, int64_t rows, const PositionOf& position_of,
+  void add_positions(const WeightMatrix& table, int64_t rows, const PositionOf& position_of,
                      ThreadPool& pool);
   void embed_input(const EncodeInput& input, ThreadPool& pool);
   void write_cross(const EncodeInput& input, int64_t rows, Stream& stream);
@@ -194,7 +194,7 @@ void EncoderDecoder::embed(std::span<const int32_t> ids, ThreadPool& pool) {
 }
 
 template <class PositionOf>
-void EncoderDecoder::add_positions(const PackedMatrix& table, int64_t rows, const PositionOf& position_of,
+void EncoderDecoder::add_positions(const WeightMatrix& table, int64_t rows, const PositionOf& position_of,
                                    ThreadPool& pool) {
   const int64_t hidden = config_.hidden_size;
   for_row_ranges(rows, rows * hidden * PackedMatrix::kUnpackCost, pool, [&](int64_t begin, int64_t end) {

@@ -14,14 +14,14 @@ namespace fovea {
 
 struct EncoderDecoderWeights {
   std::optional<AudioConvolutions> audio;  ///< else the encoder reads tokens
-  PackedMatrix embedding;                  ///< [vocab, hidden], shared by encoder and decoder
-  PackedMatrix encoder_positions;          ///< [position_offset + encoder.max_position, hidden]
-  PackedMatrix decoder_positions;          ///< [position_offset + max_position, hidden]
+  WeightMatrix embedding;                  ///< [vocab, hidden], shared by encoder and decoder
+  WeightMatrix encoder_positions;          ///< [position_offset + encoder.max_position, hidden]
+  WeightMatrix decoder_positions;          ///< [position_offset + max_position, hidden]
   BiasedNorm encoder_embedding_norm, decoder_embedding_norm;  ///< absent = none
   std::vector<EncoderLayer> encoder;
   std::vector<CrossDecoderLayer> decoder;
   BiasedNorm encoder_final_norm, decoder_final_norm;  ///< absent = none
-  std::optional<PackedMatrix> lm_head;                ///< absent = the embedding (tied)
+  std::optional<WeightMatrix> lm_head;                ///< absent = the embedding (tied)
   AlignedArray<float> logit_bias;                     ///< [vocab]; empty = none
 };
 

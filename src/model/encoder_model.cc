@@ -101,7 +101,7 @@ void EncoderModel::embed(const EncodeInput& input, ThreadPool& pool) {
     for (int64_t row = begin; row < end; ++row) {
       const auto at = static_cast<size_t>(row);
       float* x = scratch_.x + row * hidden;
-      const auto add = [&](const PackedMatrix& table, int64_t id) {
+      const auto add = [&](const WeightMatrix& table, int64_t id) {
         table.unpack_row(id, part.data());
         for (size_t i = 0; i < part.size(); ++i)
           x[i] += part[i];

@@ -11,9 +11,9 @@
 namespace fovea {
 
 struct EncoderModelWeights {
-  PackedMatrix words;      ///< [vocab, hidden]
-  PackedMatrix positions;  ///< [position_offset + max_position, hidden]
-  PackedMatrix types;      ///< [token_types, hidden]; empty = none
+  WeightMatrix words;      ///< [vocab, hidden]
+  WeightMatrix positions;  ///< [position_offset + max_position, hidden]
+  WeightMatrix types;      ///< [token_types, hidden]; empty = none
   BiasedNorm embedding_norm;
   std::vector<EncoderLayer> layers;
 };

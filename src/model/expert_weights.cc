@@ -79,7 +79,7 @@ Linear WeightReader::expert(const ExpertTensor& tensor, int64_t index, bool bias
   return out;
 }
 
-PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t index) {
+WeightMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
   const CheckpointTensor* stored = nullptr;
   if (checkpoint_) {
@@ -90,6 +90,14 @@ PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t ind
   const DType storage = stored_as({stored});
   const int64_t size = tensor.rows * tensor.columns;
   if (only_planned(size * static_cast<int64_t>(size_of(storage)))) return {};
+  if (mode_ == Mode::describe) {
+    if (dummy_) return dummy_source({{dummy_name(tensor, index), tensor.rows}}, tensor.columns, dummy_);
+    if (!tensor.transposed && !tensor.interleaved)
+      return stacked_source({{stored, index * size, tensor.rows}}, tensor.columns, storage, checkpoint_);
+    const StoredMatrix matrix{
+        stored, nullptr, index, tensor.rows, tensor.columns, tensor.transposed, tensor.interleaved};
+    return reordered_source(matrix, storage, checkpoint_);
+  }
   PackedMatrix out(tensor.rows, tensor.columns, storage);
   if (dummy_) {
     pack_dummy(out, 0, tensor.rows, dummy_name(tensor, index));
@@ -115,7 +123,7 @@ PackedMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t ind
   return out;
 }
 
-PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t index) {
+WeightMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
   const int64_t blocks_of_row = tensor.columns / kMxfp4BlockValues;
   const CheckpointTensor* blocks =
@@ -125,6 +133,9 @@ PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t inde
   if (!scales) return {};
   const DType storage = dtype_ == DType::f16 ? DType::f16 : DType::bf16;
   if (only_planned(tensor.rows * tensor.columns * static_cast<int64_t>(size_of(storage)))) return {};
+  if (mode_ == Mode::describe)
+    return reordered_source({blocks, scales, index, tensor.rows, tensor.columns, false, tensor.interleaved},
+                            storage, checkpoint_);
   PackedMatrix out(tensor.rows, tensor.columns, storage);
   std::atomic<int64_t> bad_block{-1};
   const bool good = pack_blocks(out, DType::bf16, pool_, [&](int64_t begin, int64_t end, std::byte* buffer) {
@@ -143,17 +154,7 @@ PackedMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t inde
     return true;
   });
   if (good) return out;
-  if (bad_block >= 0) {
-    fail(
-        invalid(*scales->file + ": tensor \"" + printable(scales->name()) + "\" holds " +
-                std::to_string(static_cast<int>(scales->data[bad_block])) + " for block " +
-                std::to_string(bad_block) +
-                ", whose values are then beyond bfloat16; 255 isn't a number, 253 and 254 need small values; "
-                "download the file again"));
-  } else {
-    fail(invalid(*blocks->file + ": tensor \"" + printable(blocks->name()) +
-                 "\" holds values that are infinite in float16; use --dtype bfloat16 or float32"));
-  }
+  fail(bad_block >= 0 ? bad_mxfp4_scale(*scales, bad_block) : mxfp4_overflows(*blocks));
   return {};
 }
 

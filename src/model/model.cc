@@ -66,6 +66,10 @@ AttentionSpec bidirectional(AttentionSpec spec, AttentionType type) {
   return spec;
 }
 
+Error only_on_cpu(const ModelConfig& config) {
+  return unsupported(printable(config.architecture) + " runs on the CPU only; decoders run on every device");
+}
+
 }  // namespace
 
 std::vector<AttentionSpec> attention_specs(const ModelConfig& config) {
@@ -98,8 +102,7 @@ int64_t Model::activation_bytes(Ops&, int, int) const {
 }
 
 Status Model::place(Ops&, Stream&, const PlaceOptions&) {
-  return unsupported(printable(config().architecture) +
-                     " runs on the CPU only; decoders run on every device");
+  return only_on_cpu(config());
 }
 
 Status Model::forward_tensors(const StepTensors&, const Tensor&, Stream&) {
@@ -113,19 +116,20 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
 
   ModelConfig effective = config;
   if (options.dtype) effective.dtype = *options.dtype;
-  std::optional<Checkpoint> checkpoint;
-  std::optional<DummyWeights> dummy;
+  if (options.deferred && config.kind != ModelKind::decoder) return only_on_cpu(config);
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::shared_ptr<const DummyWeights> dummy;
   if (options.dummy_weights) {
-    dummy.emplace(options.seed, effective.dtype);
+    dummy = std::make_shared<DummyWeights>(options.seed, effective.dtype);
   } else {
     FOVEA_TRY(opened, Checkpoint::open(options.dir));
-    checkpoint.emplace(std::move(opened));
+    checkpoint = std::make_shared<Checkpoint>(std::move(opened));
   }
-  WeightReader reader(checkpoint ? &*checkpoint : nullptr, dummy ? &*dummy : nullptr, options.dtype,
-                      stream.pool());
+  WeightReader reader(checkpoint, dummy, options.dtype, stream.pool());
   family->read(effective, reader);
   FOVEA_RETURN_IF_ERROR(reader.status());
-  if (reader.planned_bytes() > physical_memory()) return too_large(reader.planned_bytes(), options);
+  if (!options.deferred && reader.planned_bytes() > physical_memory())
+    return too_large(reader.planned_bytes(), options);
   KvScales kv_scales;
   if (checkpoint) {
     std::vector<const CheckpointTensor*> used;
@@ -135,12 +139,13 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
     warn_unused(reader, checkpoint->source(), config.tie_word_embeddings);
     checkpoint->prefetch();
   }
-  reader.set_mode(WeightReader::Mode::load);
-  reader.set_progress(options.progress);
+  reader.set_mode(options.deferred ? WeightReader::Mode::describe : WeightReader::Mode::load);
+  if (!options.deferred) reader.set_progress(options.progress);
   try {
     std::unique_ptr<Model> model = family->read(effective, reader);
     FOVEA_RETURN_IF_ERROR(reader.status());
-    if (options.progress) options.progress(reader.planned_bytes(), reader.planned_bytes());
+    if (options.progress && !options.deferred)
+      options.progress(reader.planned_bytes(), reader.planned_bytes());
     model->kv_scales_ = std::move(kv_scales);
     return model;
   } catch (const std::bad_alloc&) {

@@ -68,7 +68,7 @@ Loaded load(const ModelConfig& config, const std::string& dir, std::optional<DTy
     out.status = checkpoint.error();
     return out;
   }
-  WeightReader reader(&*checkpoint, nullptr, dtype, pool);
+  WeightReader reader(std::make_shared<Checkpoint>(*std::move(checkpoint)), nullptr, dtype, pool);
   read_moe(kMoePrefix, config, reader);
   out.planned = reader.planned_bytes();
   for (const auto name : reader.unused())
@@ -260,8 +260,7 @@ TEST_P(MoeTest, OtherDtypes) {
 
 TEST_P(MoeTest, DummyWeightsDiffer) {
   ThreadPool pool(2);
-  const DummyWeights dummy(1, DType::bf16);
-  WeightReader reader(nullptr, &dummy, {}, pool);
+  WeightReader reader(nullptr, std::make_shared<DummyWeights>(1, DType::bf16), {}, pool);
   read_moe(kMoePrefix, config_, reader);
   EXPECT_GT(reader.planned_bytes(), 0);
   reader.set_mode(WeightReader::Mode::load);

@@ -1,26 +1,99 @@
 #include "model/placed_weights.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "ops/cpu_ops.h"
 
 namespace fovea {
 
-LinearWeight WeightPlacement::linear(const PackedView& weight, std::span<const float> bias) {
-  if (weight.n == 0 || !status_) return {};
+namespace {
+
+constexpr int64_t kBlockAlignment = 256;  // what a GPU's copies of whole lines and its matrix kernels like
+
+int64_t bytes_of(const Tensor& t) {
+  return t.elements() * static_cast<int64_t>(size_of(t.dtype));
+}
+
+}  // namespace
+
+WeightPlacement::WeightPlacement(Ops& ops, Stream& stream, int64_t bytes) : WeightPlacement(ops, &stream) {
+  if (in_block()) memory_.emplace_back(ops.device(), static_cast<size_t>(bytes));
+}
+
+WeightPlacement WeightPlacement::measure(Ops& ops) {
+  WeightPlacement placement(ops, nullptr);
+  FOVEA_CHECK(placement.in_block());
+  return placement;
+}
+
+Tensor WeightPlacement::take(ElementType type, std::initializer_list<int64_t> shape) {
+  const int64_t begin = used_;
+  used_ += static_cast<int64_t>(dense_bytes(type, shape)) + kBlockAlignment - 1;
+  used_ = used_ / kBlockAlignment * kBlockAlignment;
+  return stream_ ? memory_.front().tensor(type, shape, static_cast<size_t>(begin))
+                 : Tensor::dense(nullptr, ops_->device(), type, shape);
+}
+
+LinearWeight WeightPlacement::packed(const WeightMatrix& weight, WeightUse use) {
+  LinearWeight out;
+  out.n = weight.n();
+  out.k = weight.k();
+  out.format = *format_of(use);
+  out.data = out.format.layout == WeightLayout::rows
+                 ? take(out.format.stored, {out.n, out.k})
+                 : take(out.format.stored, {stored_elements(out.format.layout, out.n, out.k)});
+  if (stream_) matrices_.push_back({out, weight.source() ? weight.source() : packed_source(weight)});
+  check_format(out.format);
+  return out;
+}
+
+void WeightPlacement::check_format(const WeightFormat& format) {
+  std::string reasons;
+  for (const std::string& reason : ops_->supports(format))
+    reasons += (reasons.empty() ? "" : "; ") + reason;
+  if (!reasons.empty() && status_)
+    status_ = unsupported(std::string(ops_->device().name()) + " can't run the model: " + reasons);
+}
+
+LinearWeight WeightPlacement::linear(const WeightMatrix& weight, std::span<const float> bias, WeightUse use) {
+  if (weight.n() == 0 || !status_) return {};
+  if (in_block()) {
+    LinearWeight out = packed(weight, use);
+    if (!bias.empty()) out.bias = vector<float>(bias);
+    return out;
+  }
   const LinearWeight host = packed_weight(weight, bias);
   if (!ops_) return host;
-  auto placed = ops_->place(host, WeightUse::plain, *stream_);
+  auto placed = ops_->place(host, use, *stream_);
   if (!placed) {
     status_ = placed.error();
     return {};
   }
-  std::string reasons;
-  for (const std::string& reason : ops_->supports(placed->weight.format))
-    reasons += (reasons.empty() ? "" : "; ") + reason;
-  if (!reasons.empty())
-    status_ = unsupported(std::string(ops_->device().name()) + " can't run the model: " + reasons);
+  check_format(placed->weight.format);
   memory_.push_back(std::move(placed->memory));
   return placed->weight;
+}
+
+std::vector<LinearWeight> WeightPlacement::linears(std::span<const Linear* const> layers, WeightUse use) {
+  std::vector<LinearWeight> out;
+  if (!in_block()) {
+    for (const Linear* layer : layers)
+      out.push_back(linear(*layer, use));
+    return out;
+  }
+  for (const Linear* layer : layers)
+    out.push_back(packed(layer->weight, use));
+  if (layers.empty() || layers.front()->bias.size() == 0) return out;
+  const auto count = static_cast<int64_t>(layers.size());
+  const Tensor biases = take(ElementType::f32, {count, out.front().n});
+  for (size_t i = 0; i < out.size(); ++i) {
+    FOVEA_CHECK(out[i].n == out.front().n && out[i].k == out.front().k);
+    out[i].bias = biases.slice(0, static_cast<int64_t>(i), 1);
+    out[i].bias = Tensor::dense(out[i].bias.data, ops_->device(), ElementType::f32, {out[i].n});
+    copy_to(out[i].bias, host_tensor(std::span<const float>(layers[i]->bias)));
+  }
+  return out;
 }
 
 NormWeight WeightPlacement::norm(const Norm& norm) {
@@ -29,16 +102,26 @@ NormWeight WeightPlacement::norm(const Norm& norm) {
 
 Tensor WeightPlacement::copied(const Tensor& host) {
   if (!ops_ || !status_) return host;
-  const Buffer& memory = memory_.emplace_back(ops_->device(), dense_bytes(host.dtype, {host.size(0)}));
-  const Tensor there = memory.tensor(host.dtype, {host.size(0)});
-  status_ = copy(host, there, *stream_);
+  const Tensor there = in_block() ? take(host.dtype, {host.size(0)})
+                                  : memory_.emplace_back(ops_->device(), static_cast<size_t>(bytes_of(host)))
+                                        .tensor(host.dtype, {host.size(0)});
+  copy_to(there, host);
   return there;
+}
+
+void WeightPlacement::copy_to(const Tensor& there, const Tensor& host) {
+  if (stream_ && status_) status_ = copy(host, there, *stream_);
+}
+
+Status WeightPlacement::read(const PlaceOptions& options) {
+  const std::vector<WeightTransfer> matrices = std::exchange(matrices_, {});
+  return read_weights(*ops_, *stream_, matrices, options);
 }
 
 namespace {
 
 GatedMlpWeights place(const Linear& gate_up, const Linear& down, WeightPlacement& placement) {
-  return {placement.linear(gate_up), placement.linear(down)};
+  return {placement.linear(gate_up, WeightUse::gated), placement.linear(down)};
 }
 
 PlacedAttention place(const AttentionBlock& block, WeightPlacement& placement) {
@@ -53,8 +136,15 @@ PlacedMoe place(const MoeBlock& block, WeightPlacement& placement) {
   moe.router = placement.linear(block.router);
   moe.rule = {block.config.router, block.config.num_experts, block.config.experts_per_token,
               block.config.renormalize};
-  for (const Expert& expert : block.experts)
-    moe.experts.push_back(place(expert.gate_up, expert.down, placement));
+  std::vector<const Linear*> gate_up, down;
+  for (const Expert& expert : block.experts) {
+    gate_up.push_back(&expert.gate_up);
+    down.push_back(&expert.down);
+  }
+  const auto placed_gate_up = placement.linears(gate_up, WeightUse::gated);
+  const auto placed_down = placement.linears(down, WeightUse::plain);
+  for (size_t e = 0; e < block.experts.size(); ++e)
+    moe.experts.push_back({placed_gate_up[e], placed_down[e]});
   moe.shared = place(block.shared.gate_up, block.shared.down, placement);
   moe.activation = {block.activation, block.config.swiglu_limit};
   return moe;

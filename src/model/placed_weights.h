@@ -6,38 +6,66 @@
 #include <vector>
 
 #include "model/decoder.h"
+#include "model/model.h"
+#include "model/weight_transfer.h"
 #include "ops/ops.h"
 
 namespace fovea {
 
-/// Makes views or device copies of weights, and owns the memory of the copies.
+/// Makes views or device copies of weights, and owns the memory of the copies. In one of three ways: views on
+/// the CPU; copies by Ops::place(), one allocation each; or, where the operations have a packed_format(), one
+/// block of memory whose size measure() knows and whose matrices read() fills.
 class WeightPlacement {
  public:
   /// On the CPU: makes views, so the weights must not move.
   WeightPlacement() = default;
-  /// Makes copies on the device of `ops`, in the formats that it chooses. Functions throw std::bad_alloc.
-  WeightPlacement(Ops& ops, Stream& stream) : ops_(&ops), stream_(&stream) {}
+  /// Makes copies on the device of `ops`, in the formats that it chooses. With a packed_format(), `bytes` are
+  /// those of measure() after the same calls. Functions throw std::bad_alloc.
+  WeightPlacement(Ops& ops, Stream& stream, int64_t bytes);
+  /// Makes weights without memory and adds up their bytes. The operations have a packed_format().
+  static WeightPlacement measure(Ops& ops);
 
   /// Empty if the weights are.
-  LinearWeight linear(const PackedView& weight, std::span<const float> bias = {});
-  LinearWeight linear(const Linear& layer) { return linear(layer.weight.view(), layer.bias); }
+  LinearWeight linear(const WeightMatrix& weight, std::span<const float> bias = {},
+                      WeightUse use = WeightUse::plain);
+  LinearWeight linear(const Linear& layer, WeightUse use = WeightUse::plain) {
+    return linear(layer.weight, layer.bias, use);
+  }
+  /// Layers of one shape. In a block of memory their matrices lie at a constant distance, and their biases
+  /// one after the other: [layers, n].
+  std::vector<LinearWeight> linears(std::span<const Linear* const> layers, WeightUse use);
   NormWeight norm(const Norm& norm);
   template <class T>
   Tensor vector(std::span<const T> values) {
     return values.empty() ? Tensor() : copied(host_tensor(values));
   }
 
+  /// Reads the matrices of a block of memory. All of it is there when the function returns; the other copies
+  /// are when the stream has been synchronised.
+  Status read(const PlaceOptions& options);
+
   /// The first error: a copy that failed, or a format that the operations cannot read.
   const Status& status() const { return status_; }
+  /// Of measure(), and of the block of memory.
+  int64_t bytes() const { return used_; }
   /// The memory of the copies; they are valid as long as it lives.
   std::vector<Buffer> take_memory() { return std::move(memory_); }
 
  private:
+  WeightPlacement(Ops& ops, Stream* stream) : ops_(&ops), stream_(stream) {}
+  bool in_block() const { return ops_ && format_of(WeightUse::plain).has_value(); }
+  std::optional<WeightFormat> format_of(WeightUse use) const { return ops_->packed_format(use); }
+  Tensor take(ElementType type, std::initializer_list<int64_t> shape);
   Tensor copied(const Tensor& host);
+  void copy_to(const Tensor& there, const Tensor& host);
+  LinearWeight packed(const WeightMatrix& weight, WeightUse use);
+  void check_format(const WeightFormat& format);
 
-  Ops* ops_ = nullptr;  // null: views
-  Stream* stream_ = nullptr;
+  Ops* ops_ = nullptr;        // null: views
+  Stream* stream_ = nullptr;  // null: measure()
+  int64_t used_ = 0;          // of the block
   std::vector<Buffer> memory_;
+  std::vector<WeightTransfer> matrices_;
   Status status_;
 };
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/float16.h"
-#include "base/printable.h"
+#include "model/value_types.h"
 
 namespace fovea {
 namespace {
@@ -15,22 +15,6 @@ namespace {
 // Dummy weights are generated in blocks of about 1 Mi elements: they stay in the L2 cache until packed, and
 // the cost of waking the threads per block is negligible.
 constexpr int64_t kDummyBlock = 1 << 20;
-
-float read_float(const std::byte* data, size_t index, DType dtype) {
-  if (dtype == DType::f32) {
-    float value;
-    std::memcpy(&value, data + index * 4, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + index * 2, 2);
-  return dtype == DType::bf16 ? bf16_to_float(bits) : fp16_to_float(bits);
-}
-
-/// The smallest magnitude that rounds to infinity: half an ulp above the largest finite number.
-float overflow_limit(DType dtype) {
-  return dtype == DType::f16 ? 65520.0f : dtype == DType::bf16 ? 0x1.ffp127f : INFINITY;
-}
 
 }  // namespace
 
@@ -103,16 +87,13 @@ bool WeightReader::fits(const CheckpointTensor& tensor, DType to, int64_t first,
   std::atomic<int64_t> bad{-1};
   pool_.parallel_ranges(count, 1024, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = first + begin; i < first + end; ++i) {
-      const float x = std::fabs(read_float(tensor.data, static_cast<size_t>(i), from));
+      const float x = std::fabs(value_at(tensor.data, i, from));
       if (x >= limit && x < INFINITY) bad.store(i, std::memory_order_relaxed);
     }
   });
   const int64_t index = bad.load();
   if (index < 0) return true;
-  fail(invalid(*tensor.file + ": tensor \"" + printable(tensor.name()) + "\" holds " +
-               std::to_string(read_float(tensor.data, static_cast<size_t>(index), from)) +
-               ", which is infinite in " + std::string(to_string(to)) + "; use --dtype " +
-               (to == DType::f16 ? "bfloat16 or " : "") + "float32"));
+  fail(overflows(tensor, value_at(tensor.data, index, from), to));
   return false;
 }
 
@@ -129,7 +110,7 @@ void WeightReader::pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, co
 }
 
 /// `width` > 0: each tensor is [rows, columns / width, width].
-PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+WeightMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                                  int64_t width) {
   std::vector<const CheckpointTensor*> tensors;
   int64_t rows = 0;
@@ -143,6 +124,7 @@ PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_
   if (!status_) return {};
   const DType storage = stored_as(tensors);
   if (only_planned(rows * columns * static_cast<int64_t>(size_of(storage)))) return {};
+  if (mode_ == Mode::describe) return describe(parts, tensors, columns, storage);
   PackedMatrix out(rows, columns, storage);
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -157,7 +139,22 @@ PackedMatrix WeightReader::stack(const std::vector<std::pair<std::string, int64_
   return out;
 }
 
-PackedMatrix WeightReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
+std::shared_ptr<const WeightSource> WeightReader::describe(
+    const std::vector<std::pair<std::string, int64_t>>& parts,
+    const std::vector<const CheckpointTensor*>& tensors, int64_t columns, DType storage) const {
+  if (dummy_) {
+    std::vector<DummyRows> rows;
+    for (const auto& [name, count] : parts)
+      rows.push_back({name, count});
+    return dummy_source(std::move(rows), columns, dummy_);
+  }
+  std::vector<StoredRows> rows;
+  for (size_t i = 0; i < parts.size(); ++i)
+    rows.push_back({tensors[i], 0, parts[i].second});
+  return stacked_source(std::move(rows), columns, storage, checkpoint_);
+}
+
+WeightMatrix WeightReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
   return stack({{name, rows}}, columns);
 }
 
@@ -172,7 +169,7 @@ Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part
   Linear out;
   out.weight = stack(names, columns);
   if (!bias) return out;
-  if (mode_ == Mode::load) {
+  if (mode_ != Mode::check) {
     out.bias = AlignedArray<float>(static_cast<size_t>(rows));
     std::fill_n(out.bias.data(), rows, 0.0f);
   }
@@ -216,7 +213,7 @@ AlignedArray<float> WeightReader::values(const CheckpointTensor& tensor, int64_t
   if (!fits(tensor, to, first, count)) return {};
   AlignedArray<float> out(static_cast<size_t>(count));
   for (size_t i = 0; i < out.size(); ++i)
-    out[i] = round_to(read_float(tensor.data, static_cast<size_t>(first) + i, from), to);
+    out[i] = round_to(value_at(tensor.data, first + static_cast<int64_t>(i), from), to);
   return out;
 }
 

@@ -17,15 +17,38 @@
 #include "fovea/result.h"
 #include "kernels/cpu/linear.h"
 #include "model/dummy.h"
+#include "model/weight_source.h"
 
 namespace fovea {
 
 /// `value` rounded to `dtype` (to nearest even).
 float round_to(float value, DType dtype);
 
+/// A weight matrix: packed for the CPU, or described and not read yet; then only its sizes can be asked.
+class WeightMatrix {
+ public:
+  WeightMatrix() = default;
+  WeightMatrix(PackedMatrix packed) : packed_(std::move(packed)) {}
+  WeightMatrix(std::shared_ptr<const WeightSource> source) : source_(std::move(source)) {}
+
+  int64_t n() const { return source_ ? source_->n() : packed_.n(); }
+  int64_t k() const { return source_ ? source_->k() : packed_.k(); }
+  DType storage() const { return source_ ? source_->dtype() : packed_.storage(); }
+  int64_t bytes() const { return source_ ? source_->bytes() : packed_.bytes(); }
+  /// Null if packed.
+  const std::shared_ptr<const WeightSource>& source() const { return source_; }
+  PackedView view() const { return packed_.view(); }
+  operator PackedView() const { return view(); }
+  void unpack_row(int64_t row, float* out) const { packed_.unpack_row(row, out); }
+
+ private:
+  PackedMatrix packed_;
+  std::shared_ptr<const WeightSource> source_;
+};
+
 /// y = x W^T + b; an empty b = none.
 struct Linear {
-  PackedMatrix weight;
+  WeightMatrix weight;
   AlignedArray<float> bias;
 
   /// x [m, k] and y [m, n], row strides in elements.
@@ -36,16 +59,17 @@ struct Linear {
   int64_t bytes() const { return weight.bytes() + static_cast<int64_t>(bias.size() * sizeof(float)); }
 };
 
-/// Reads the weights that a family requests, in one of two modes. `check` verifies names, types and shapes,
+/// Reads the weights that a family requests, in one of three modes. `check` verifies names, types and shapes,
 /// adds up sizes, and returns empty weights, so nothing is allocated for a checkpoint that does not match its
-/// config. `load` allocates and packs. After the first error both return empty weights; see status().
+/// config. `load` allocates and packs; `describe` reads vectors and returns matrices that are not read yet.
+/// After the first error all return empty weights; see status().
 ///
 /// Matrices keep the checkpoint's 16-bit form if `dtype` is absent or float32 (exact); otherwise they are
 /// rounded once to the 16-bit `dtype`, and a value that becomes infinite is an error. Vectors (norms, biases)
 /// are rounded likewise and kept in fp32.
 class WeightReader {
  public:
-  enum class Mode { check, load };
+  enum class Mode { check, load, describe };
   struct Part {
     std::string_view name;  ///< "q_proj": tensor PREFIX + name + ".weight", and ".bias" when asked for
     int64_t rows = 0;
@@ -61,16 +85,16 @@ class WeightReader {
   };
 
   /// Exactly one of `checkpoint` and `dummy` is given.
-  WeightReader(const Checkpoint* checkpoint, const DummyWeights* dummy, std::optional<DType> dtype,
-               ThreadPool& pool)
-      : checkpoint_(checkpoint), dummy_(dummy), dtype_(dtype), pool_(pool) {}
+  WeightReader(std::shared_ptr<const Checkpoint> checkpoint, std::shared_ptr<const DummyWeights> dummy,
+               std::optional<DType> dtype, ThreadPool& pool)
+      : checkpoint_(std::move(checkpoint)), dummy_(std::move(dummy)), dtype_(dtype), pool_(pool) {}
   void set_mode(Mode mode) { mode_ = mode; }
   /// Called before each tensor in load mode with the bytes loaded so far and the bytes that check mode
   /// planned.
   void set_progress(LoadProgress progress) { progress_ = std::move(progress); }
 
   /// A tensor [rows, columns].
-  PackedMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
+  WeightMatrix matrix(const std::string& name, int64_t rows, int64_t columns);
   /// Linear layers with the same input stacked into one, in order.
   Linear fused(const std::string& prefix, std::initializer_list<Part> parts, int64_t columns, bool bias);
   /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
@@ -100,8 +124,11 @@ class WeightReader {
   }
 
  private:
-  PackedMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+  WeightMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                      int64_t width = 0);
+  std::shared_ptr<const WeightSource> describe(const std::vector<std::pair<std::string, int64_t>>& parts,
+                                               const std::vector<const CheckpointTensor*>& tensors,
+                                               int64_t columns, DType storage) const;
   DType stored_as(const std::vector<const CheckpointTensor*>& tensors) const;
   /// `type` empty: any that read_float supports.
   const CheckpointTensor* require(const std::string& name, std::initializer_list<int64_t> shape,
@@ -109,18 +136,18 @@ class WeightReader {
   /// Elements [first, first + count) of the tensor, or all.
   bool fits(const CheckpointTensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
   AlignedArray<float> values(const CheckpointTensor& tensor, int64_t first, int64_t count);
-  PackedMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
-  PackedMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
+  WeightMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
+  WeightMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
   AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
-  /// True in check mode (adds `bytes` to the plan, nothing is read); in load mode adds them to the progress.
+  /// True in check mode (adds `bytes` to the plan, nothing is read); else adds them to the progress.
   bool only_planned(int64_t bytes);
   void pack_dummy(PackedMatrix& out, int64_t first, int64_t rows, const std::string& name);
   void fail(Error error) {
     if (status_) status_ = std::move(error);
   }
 
-  const Checkpoint* checkpoint_;
-  const DummyWeights* dummy_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<const DummyWeights> dummy_;
   std::optional<DType> dtype_;
   ThreadPool& pool_;
   Mode mode_ = Mode::check;

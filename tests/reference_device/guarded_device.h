@@ -7,8 +7,10 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "tensor/device.h"
@@ -45,6 +47,9 @@ class GuardedDevice final : public Device {
     --live_;
   }
 
+  /// Bytes allocated so far, released ones included.
+  size_t used() const { return used_; }
+
   Status copy_from_host(void* to, const void* from, size_t bytes, Stream&) const override {
     return copy_later(to, from, bytes);
   }
@@ -61,6 +66,15 @@ class GuardedDevice final : public Device {
   /// Numbers of operations queued so far, and of those that have run.
   uint64_t queued() const { return ended_ + queue_.size(); }
   uint64_t ended() const { return ended_; }
+  /// Removes the operations after the first `count` from the queue, and returns them: what a capture does.
+  std::vector<std::function<void()>> take_back(uint64_t count) const {
+    FOVEA_CHECK(ended_ <= count && count <= queued());
+    const auto first = queue_.begin() + static_cast<std::ptrdiff_t>(count - ended_);
+    std::vector<std::function<void()>> taken(std::make_move_iterator(first),
+                                             std::make_move_iterator(queue_.end()));
+    queue_.erase(first, queue_.end());
+    return taken;
+  }
   /// Runs operations in order until ended() is at least `count`.
   void run(uint64_t count) const {
     FOVEA_CHECK(count <= queued());

@@ -329,6 +329,97 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, NarrowActivations,
                                          "llama4_gqa2_d16_bf16", "gemma3_gqa2_d32_bf16"),
                          [](const auto& fixture) { return std::string(fixture.param); });
 
+/// Takes weights slice by slice, as a GPU does.
+struct PackingOps : ReferenceOps {
+  using ReferenceOps::ReferenceOps;
+  std::optional<WeightFormat> packed_format(WeightUse) const override {
+    return WeightFormat{element_of(activations())};
+  }
+  Status pack_rows(const LinearWeight& weight, int64_t first, const Tensor& rows, Stream&) override {
+    const auto row_bytes = static_cast<size_t>(weight.k) * size_of(weight.format.stored);
+    auto* to = static_cast<std::byte*>(weight.data.data) + static_cast<size_t>(first) * row_bytes;
+    static_cast<GuardedDevice&>(device()).queue(
+        [=] { std::memcpy(to, rows.data, static_cast<size_t>(rows.size(0)) * row_bytes); });
+    return {};
+  }
+};
+
+class DeferredWeights : public ReferenceDevice, public testing::WithParamInterface<const char*> {
+ protected:
+  std::unique_ptr<Model> load(bool deferred, bool dummy) {
+    const auto config = load_model_config(fixture(GetParam()));
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    auto model = Model::load(
+        *config,
+        {.dir = fixture(GetParam()), .dtype = DType::f32, .dummy_weights = dummy, .deferred = deferred},
+        stream_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    return *std::move(model);
+  }
+};
+
+// Weights that are read when they are placed are those that are packed first, and the memory is what was
+// said.
+TEST_P(DeferredWeights, AreThoseOfTheHost) {
+  ThreadPool readers(3);
+  for (const bool dummy : {false, true}) {
+    PackingOps ops(device_);
+    const auto deferred = load(true, dummy), packed = load(false, dummy), plain = load(false, dummy);
+    const int64_t weights = deferred->placed_bytes(ops);
+    const int64_t activations =
+        deferred->activation_bytes(ops, DeviceSequence::kMaxRows, DeviceSequence::kMaxRows);
+    EXPECT_EQ(packed->placed_bytes(ops), weights);
+    EXPECT_EQ(weights % 256, 0);
+    std::vector<std::pair<int64_t, int64_t>> reports;
+    const PlaceOptions options{&readers,
+                               [&](int64_t read, int64_t total) { reports.push_back({read, total}); }};
+    const size_t before = device_.used();
+    Status status = deferred->place(ops, stream_, options);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_GE(static_cast<int64_t>(device_.used() - before), weights);
+    EXPECT_EQ(deferred->reserve(DeviceSequence::kMaxRows, DeviceSequence::kMaxRows), activations);
+    ASSERT_GE(reports.size(), 2u);
+    EXPECT_TRUE(std::ranges::is_sorted(reports));
+    EXPECT_EQ(reports.front().first, 0);
+    EXPECT_EQ(reports.back().first, reports.back().second);
+    EXPECT_GT(reports.back().second, 0);
+
+    status = packed->place(ops, stream_);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    packed->reserve(DeviceSequence::kMaxRows, DeviceSequence::kMaxRows);
+    ASSERT_TRUE(plain->place(ops_, stream_).ok());
+    plain->reserve(DeviceSequence::kMaxRows, DeviceSequence::kMaxRows);
+    const auto expected = logits(*plain, kIds, kIds.size());
+    EXPECT_EQ(logits(*packed, kIds, kIds.size()), expected);
+    EXPECT_EQ(logits(*deferred, kIds, kIds.size()), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, DeferredWeights,
+                         testing::Values("llama3_gqa4_d16_bf16", "llama_padded_gqa5_d16_bf16_sharded",
+                                         "phi3_short_gqa2_d24_bf16", "qwen2_gqa2_d16_bf16",
+                                         "mixtral_gqa2_d16_bf16", "qwen3moe_raw_gqa4_d16_fp32",
+                                         "gptoss_gqa2_d16_bf16", "gptoss_mxfp4_gqa4_d16",
+                                         "llama4_gqa2_d16_bf16"),
+                         [](const auto& fixture) { return std::string(fixture.param); });
+
+TEST_F(ReferenceDevice, DeferredWeightsNeedADeviceThatTakesSlices) {
+  const auto config = load_model_config(fixture("llama3_gqa4_d16_bf16"));
+  ASSERT_TRUE(config.ok());
+  auto model =
+      Model::load(*config, {.dir = fixture("llama3_gqa4_d16_bf16"), .dtype = {}, .deferred = true}, stream_);
+  ASSERT_TRUE(model.ok());
+  const Status status = (*model)->place(ops_, stream_);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("without `deferred`"), std::string::npos);
+  const auto bert = load_model_config(fixture("bert_d8_fp32"));
+  ASSERT_TRUE(bert.ok());
+  const auto refused =
+      Model::load(*bert, {.dir = fixture("bert_d8_fp32"), .dtype = {}, .deferred = true}, stream_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("runs on the CPU only"), std::string::npos);
+}
+
 // Host code that accesses device memory must fault.
 TEST_F(ReferenceDevice, HostAccessFaults) {
   const Buffer memory(device_, 64);

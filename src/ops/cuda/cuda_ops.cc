@@ -1,9 +1,441 @@
 #include "ops/cuda/cuda_ops.h"
 
-namespace fovea {
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
 
-Result<std::unique_ptr<Ops>> make_cuda_ops(Device&, DType) {
-  return unsupported("not in this build: the operations of a decoder on CUDA");
+#include "base/check.h"
+#include "base/float16.h"
+#include "device/cuda/cuda_stream.h"
+#include "kernels/cuda/append/append.h"
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/rows/route.h"
+#include "kernels/cuda/rows/row_ops.h"
+#include "kernels/cuda/sample/sample.h"
+#include "ops/cpu_ops.h"
+#include "tensor/buffer.h"
+
+namespace fovea {
+namespace {
+
+constexpr int64_t kPart = 256;  // bytes: parts of the experts' scratch begin at multiples
+
+DType dtype_of(const Tensor& t) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    if (element_of(dtype) == t.dtype) return dtype;
+  FOVEA_CHECK(false);
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// The address of row 0, column `column`, of a matrix.
+std::byte* column_of(const Tensor& t, int64_t column) {
+  return static_cast<std::byte*>(t.data) + column * static_cast<int64_t>(size_of(t.dtype));
+}
+
+cuda::LinearParams linear_params(const LinearWeight& w, const Tensor& x, const Tensor& y) {
+  cuda::LinearParams p;
+  p.dtype = dtype_of(w.data);
+  p.n = w.n;
+  p.k = w.k;
+  p.weight = w.data.data;
+  p.bias = w.bias.as<const float>();
+  p.x = x.data;
+  p.x_stride = x.stride(0);
+  p.rows = x.size(0);
+  p.y = y.data;
+  p.y_stride = y.stride(0);
+  p.y_dtype = dtype_of(y);
+  return p;
+}
+
+cuda::AddParams add_params(const Tensor& x, const Tensor& y, float scale) {
+  return {x.as<float>(), x.stride(0), y.data, dtype_of(y), y.stride(0), scale, x.size(0), x.size(1)};
+}
+
+cuda::Router router_of(MoeRouter router) {
+  switch (router) {
+    case MoeRouter::softmax_then_top: return cuda::Router::softmax_then_top;
+    case MoeRouter::top_then_softmax: return cuda::Router::top_then_softmax;
+    case MoeRouter::sigmoid_top: return cuda::Router::sigmoid_top;
+  }
+  FOVEA_CHECK(false);
+}
+
+/// The matrices of all experts, which WeightPlacement puts at a constant distance.
+cuda::ExpertMatrices matrices_of(std::span<const GatedMlpWeights> experts,
+                                 LinearWeight GatedMlpWeights::* which) {
+  cuda::ExpertMatrices out;
+  const LinearWeight& first = experts.front().*which;
+  out.data = first.data.data;
+  out.bias = first.bias.as<const float>();
+  if (experts.size() == 1) {
+    out.stride = round_up(first.data.elements() * static_cast<int64_t>(size_of(first.data.dtype)), 16);
+    return out;
+  }
+  const auto address = [&](const LinearWeight& w) { return static_cast<const std::byte*>(w.data.data); };
+  out.stride = address(experts[1].*which) - address(first);
+  const LinearWeight& last = experts.back().*which;
+  const auto distance = static_cast<int64_t>(experts.size()) - 1;
+  FOVEA_CHECK(out.stride > 0 && address(last) == address(first) + distance * out.stride);
+  FOVEA_CHECK(!out.bias || last.bias.as<float>() == out.bias + distance * first.n);
+  return out;
+}
+
+cuda::ExpertShape shape_of(const ExpertWeights& weights, int experts_per_token, DType dtype) {
+  const GatedMlpWeights& first = weights.experts.front();
+  return {dtype, static_cast<int>(weights.experts.size()), experts_per_token, first.down.n, first.down.k};
+}
+
+/// Offsets in the scratch of experts(): the kernel's part, then the activation and the output of the shared
+/// MLP.
+struct ExpertScratch {
+  int64_t kernel = 0, act = 0, shared = 0, end = 0;
+
+  ExpertScratch(const ExpertWeights& weights, const cuda::ExpertShape& shape, int64_t rows) {
+    kernel = cuda::experts_scratch(shape, rows);
+    act = shared = end = round_up(kernel, kPart);
+    if (weights.shared.empty()) return;
+    shared = act + round_up(rows * act_stride(weights) * static_cast<int64_t>(size_of(shape.dtype)), kPart);
+    end = shared + round_up(rows * shape.hidden * static_cast<int64_t>(sizeof(float)), kPart);
+  }
+  static int64_t act_stride(const ExpertWeights& weights) { return round_up(weights.shared.down.k, 8); }
+};
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(Device& device, DType activations) : device_(device), act_(activations) {}
+
+  Device& device() const override { return device_; }
+  DType activations() const override { return act_; }
+  bool needs_wide() const override { return false; }
+
+  std::vector<std::string> supports(const WeightFormat& format) const override {
+    std::vector<std::string> reasons;
+    if (format.stored != element_of(act_))
+      reasons.push_back(std::string(to_string(format.stored)) + " weights not supported with " +
+                        std::string(to_string(act_)) + " activations");
+    const bool rows = format.layout == WeightLayout::rows;
+    if (rows != (act_ == DType::f32) || format.layout == WeightLayout::panels)
+      reasons.push_back(to_string(format) + " not supported; " +
+                        (act_ == DType::f32 ? "rows are" : "blocks of 16 x 64 are"));
+    if (format.scaled) reasons.push_back("scaled weights not supported; decode them when they are loaded");
+    return reasons;
+  }
+
+  std::optional<WeightFormat> packed_format(WeightUse use) const override {
+    WeightFormat format;
+    format.stored = element_of(act_);
+    if (act_ != DType::f32)
+      format.layout = use == WeightUse::gated ? WeightLayout::gated_blocks16 : WeightLayout::blocks16;
+    return format;
+  }
+
+  Status pack_rows(const LinearWeight& w, int64_t first, const Tensor& rows, Stream& stream) override {
+    const int64_t count = rows.size(0);
+    FOVEA_CHECK(rows.contiguous() && rows.size(1) == w.k && rows.dtype == w.format.stored);
+    FOVEA_CHECK(first >= 0 && first + count <= w.n);
+    if (w.format.layout == WeightLayout::rows) {
+      const int64_t row_bytes = w.k * static_cast<int64_t>(size_of(w.format.stored));
+      return stream.cuda().copy(static_cast<std::byte*>(w.data.data) + first * row_bytes, rows.data,
+                                static_cast<size_t>(count * row_bytes));
+    }
+    if (w.format.layout == WeightLayout::blocks16)
+      return pack(w, cuda::PackedPart::plain, first, count, rows, 0, stream);
+    const int64_t half = w.n / 2, gates = std::clamp<int64_t>(half - first, 0, count);
+    if (gates > 0) FOVEA_RETURN_IF_ERROR(pack(w, cuda::PackedPart::gate, first, gates, rows, 0, stream));
+    if (gates == count) return {};
+    return pack(w, cuda::PackedPart::up, first + gates - half, count - gates, rows, gates, stream);
+  }
+
+  Result<Placed> place(const LinearWeight& host, WeightUse use, Stream& stream) override {
+    FOVEA_RETURN_IF_ERROR(check(host));
+    LinearWeight w;
+    w.n = host.n;
+    w.k = host.k;
+    w.format = *packed_format(use);
+    const int64_t elements = stored_elements(w.format.layout, w.n, w.k);
+    const auto data_bytes =
+        static_cast<size_t>(round_up(elements * static_cast<int64_t>(size_of(w.format.stored)), kPart));
+    const auto bias_bytes = host.bias ? static_cast<size_t>(w.n) * sizeof(float) : 0;
+    Placed placed{w, Buffer(device_, data_bytes + bias_bytes)};
+    LinearWeight& out = placed.weight;
+    out.data = w.format.layout == WeightLayout::rows ? placed.memory.tensor(w.format.stored, {w.n, w.k})
+                                                     : placed.memory.tensor(w.format.stored, {elements});
+    const std::vector<std::byte> rows = host_rows(host);
+    const Buffer there(device_, rows.size());
+    Status status = device_.copy_from_host(there.data(), rows.data(), rows.size(), stream);
+    if (status) status = pack_rows(out, 0, there.tensor(w.format.stored, {w.n, w.k}), stream);
+    if (status && host.bias) {
+      out.bias = placed.memory.tensor(ElementType::f32, {w.n}, data_bytes);
+      status = copy(host.bias, out.bias, stream);
+    }
+    const Status done = device_.synchronize(stream);
+    FOVEA_RETURN_IF_ERROR(status);
+    FOVEA_RETURN_IF_ERROR(done);
+    return placed;
+  }
+
+  Status cast(const Tensor& x, const Tensor& y, Stream& stream) override {
+    return cuda::launch_cast(
+        {x.data, dtype_of(x), x.stride(0), y.data, dtype_of(y), y.stride(0), x.size(0), x.size(1)},
+        stream.cuda());
+  }
+
+  Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,
+               Stream& stream) override {
+    cuda::EmbedParams p;
+    p.table = table.data.data;
+    p.table_dtype = dtype_of(table.data);
+    p.layout =
+        table.format.layout == WeightLayout::rows ? cuda::TableLayout::rows : cuda::TableLayout::blocks16;
+    FOVEA_CHECK(table.format.layout != WeightLayout::gated_blocks16);
+    p.table_stride = table.k;
+    p.n = table.n;
+    p.dim = table.k;
+    p.ids = ids.as<const int32_t>();
+    p.scale = scale;
+    p.y = y.as<float>();
+    p.y_stride = y.stride(0);
+    p.rows = ids.size(0);
+    return cuda::launch_embed(p, stream.cuda());
+  }
+
+  Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table,
+                    Stream& stream) override {
+    return cuda::launch_rope_rows(frequencies.as<const double>(), static_cast<int>(frequencies.size(0)),
+                                  factor, positions.as<const int32_t>(), static_cast<int>(positions.size(0)),
+                                  table.cos.as<float>(), table.sin.as<float>(), stream.cuda());
+  }
+
+  Status norm(const NormWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
+    return cuda::launch_norm(
+        {x.data, dtype_of(x), x.stride(0), w.weight.as<const float>(), w.bias.as<const float>(), w.eps,
+         y.data, dtype_of(y), y.stride(0), x.size(0), x.size(1)},
+        stream.cuda());
+  }
+
+  Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) override {
+    return cuda::launch_add(add_params(x, y, scale), stream.cuda());
+  }
+
+  Status add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& w, const Tensor& out,
+                  Stream& stream) override {
+    return cuda::launch_add_norm({add_params(x, y, scale), w.weight.as<const float>(),
+                                  w.bias.as<const float>(), w.eps, out.data, dtype_of(out), out.stride(0)},
+                                 stream.cuda());
+  }
+
+  Status linear(const LinearWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
+    return cuda::launch_linear(linear_params(w, x, y), stream.cuda());
+  }
+
+  Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
+                      const Tensor&, const Tensor& out, Stream& stream) override {
+    cuda::LinearParams p = linear_params(gate_up, x, out);
+    p.epilogue = cuda::LinearEpilogue::gated;
+    p.activation = activation.f;
+    p.limit = activation.limit;
+    return cuda::launch_linear(p, stream.cuda());
+  }
+
+  Status norm_rope_append(const AttentionInput& in, Stream& stream) override {
+    cuda::NormRopeAppendParams p;
+    AppendParams& a = p.append;
+    a.tokens = static_cast<int>(in.qkv.size(0));
+    a.num_heads = in.heads;
+    a.num_kv_heads = in.kv_heads;
+    a.head_dim = a.v_head_dim = in.head_dim;
+    a.dtype = act_;
+    const int64_t q_width = int64_t{in.heads} * in.head_dim, kv_width = int64_t{in.kv_heads} * in.head_dim;
+    a.k = column_of(in.qkv, q_width);
+    a.v = column_of(in.qkv, q_width + kv_width);
+    a.q_row_stride = a.k_row_stride = a.v_row_stride = a.q_out_row_stride = in.qkv.stride(0);
+    if (in.q_norm || in.rope || in.temperature_scale != 0) a.q = a.q_out = in.qkv.data;
+    if (in.q_norm) {
+      a.q_norm = {in.q_norm.weight.as<const float>(), in.q_norm.eps};
+      a.k_norm = {in.k_norm.weight.as<const float>(), in.k_norm.eps};
+      p.norm_over_heads = in.q_norm.weight.size(0) != in.head_dim || in.k_norm.weight.size(0) != in.head_dim;
+      p.norm_after_rope = in.norm_after_rope;
+    }
+    if (in.rope) {
+      a.rope.dim = static_cast<int>(2 * in.rope.cos.size(1));
+      a.rope.interleaved = in.rope.interleaved;
+      a.rope.cos = in.rope.cos.as<const float>();
+      a.rope.sin = in.rope.sin.as<const float>();
+      a.rope.rows = in.rope.cos.size(0);
+    }
+    a.kv = in.kv;
+    a.slots = in.slots.as<const int64_t>();
+    a.num_slots = in.kv.num_pages * in.kv.page_size;
+    p.temperature_scale = in.temperature_scale;
+    p.temperature_floor = in.temperature_floor;
+    p.positions = in.positions.as<const int32_t>();
+    return cuda::launch_norm_rope_append(p, stream.cuda());
+  }
+
+  Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {
+    return cuda::launch_gather_dense_rows(
+        {x.data, x.stride(0), x.size(0), static_cast<int>(size_of(x.dtype)), ids.as<const int32_t>(), y.data,
+         y.stride(0), ids.size(0), x.size(1)},
+        stream.cuda());
+  }
+
+  Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,
+                Stream& stream) override {
+    cuda::LinearParams p = linear_params(head, x, logits);
+    p.epilogue = cuda::LinearEpilogue::logits;
+    p.scale = rule.scale;
+    p.softcap = rule.softcap;
+    return cuda::launch_linear(p, stream.cuda());
+  }
+
+  Status sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens,
+                Stream& stream) override {
+    cuda::DrawArgs a;
+    a.logits = logits.as<const float>();
+    a.row_stride = logits.stride(0);
+    a.vocab = static_cast<int32_t>(vocab);
+    a.rows = static_cast<int32_t>(logits.size(0));
+    a.slot = rows.slot.as<const int32_t>();
+    a.temperature = rows.temperature.as<const float>();
+    a.top_p = rows.top_p.as<const float>();
+    a.min_p = rows.min_p.as<const float>();
+    a.top_k = rows.top_k.as<const int32_t>();
+    a.seed = rows.seed.as<const int64_t>();
+    a.position = rows.position.as<const int64_t>();
+    a.tokens = tokens.as<int32_t>();
+    const int64_t bytes = cuda::sample_scratch_bytes(a.rows, a.vocab, stream.cuda());
+    if (bytes > static_cast<int64_t>(draw_scratch_.size())) {
+      // Devices without distributed shared memory; grows in the first steps only. What was queued may still
+      // use the old memory.
+      FOVEA_RETURN_IF_ERROR(device_.synchronize(stream));
+      draw_scratch_ = Buffer(device_, static_cast<size_t>(bytes));
+    }
+    a.scratch = draw_scratch_.data();
+    return cuda::launch_draw(a, stream.cuda());
+  }
+
+  Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream& stream) override {
+    return cuda::launch_take_tokens({tokens.as<const int32_t>(), tokens.size(0), slot.as<const int32_t>(),
+                                     ids.as<int32_t>(), ids.size(0)},
+                                    stream.cuda());
+  }
+
+  Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream& stream) override {
+    cuda::RouteParams p;
+    p.router = router_of(rule.router);
+    p.renormalize = rule.renormalize;
+    p.logits = logits.as<const float>();
+    p.logits_stride = logits.stride(0);
+    p.num_experts = rule.num_experts;
+    p.experts_per_token = rule.experts_per_token;
+    p.experts = routing.experts.as<int32_t>();
+    p.weights = routing.weights.as<float>();
+    p.rows = logits.size(0);
+    return cuda::launch_route(p, stream.cuda());
+  }
+
+  Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
+                 const Tensor& out, Stream& stream) override {
+    const int64_t rows = x.size(0);
+    if (rows == 0) return {};
+    cuda::ExpertsParams p;
+    p.shape = shape_of(weights, static_cast<int>(routing.experts.size(1)), act_);
+    const ExpertScratch parts(weights, p.shape, rows);
+    const auto begin = reinterpret_cast<uintptr_t>(scratch.data);
+    auto* memory =
+        static_cast<std::byte*>(scratch.data) + (kPart - static_cast<int64_t>(begin % kPart)) % kPart;
+    p.rows = rows;
+    p.x = x.data;
+    p.x_stride = x.stride(0);
+    p.experts = routing.experts.as<const int32_t>();
+    p.weights = routing.weights.as<const float>();
+    p.gate_up = matrices_of(weights.experts, &GatedMlpWeights::gate_up);
+    p.down = matrices_of(weights.experts, &GatedMlpWeights::down);
+    p.f = weights.activation.f;
+    p.limit = weights.activation.limit;
+    p.scales_input = weights.scales_input;
+    if (!weights.shared.empty()) {
+      FOVEA_RETURN_IF_ERROR(shared_mlp(weights, x, memory + parts.act, memory + parts.shared, stream));
+      p.shared = memory + parts.shared;
+      p.shared_stride = p.shape.hidden;
+    }
+    p.out = out.data;
+    p.out_dtype = dtype_of(out);
+    p.out_stride = out.stride(0);
+    p.scratch = memory;
+    p.scratch_bytes = parts.kernel;
+    return cuda::launch_experts(p, stream.cuda());
+  }
+
+  int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
+                         int64_t max_rows) const override {
+    const ExpertScratch parts(weights, shape_of(weights, experts_per_token, act_), max_rows);
+    return parts.end + kPart;  // its memory is aligned to Device::kAlignment only
+  }
+
+ private:
+  static Status pack(const LinearWeight& w, cuda::PackedPart part, int64_t first, int64_t count,
+                     const Tensor& rows, int64_t first_of_rows, Stream& stream) {
+    cuda::PackParams p;
+    p.n = w.n;
+    p.k = w.k;
+    p.src = column_of(rows, first_of_rows * w.k);
+    p.src_stride = w.k;
+    p.part = part;
+    p.first_row = first;
+    p.rows = count;
+    p.dst = w.data.data;
+    return cuda::launch_pack(p, stream.cuda());
+  }
+
+  /// A packed weight of the host as rows of the activations' type.
+  std::vector<std::byte> host_rows(const LinearWeight& host) const {
+    const PackedView packed = packed_view(host);
+    const auto word = static_cast<int64_t>(size_of(act_));
+    std::vector<std::byte> out(static_cast<size_t>(host.n * host.k * word));
+    std::vector<float> row(static_cast<size_t>(host.k));
+    for (int64_t r = 0; r < host.n; ++r) {
+      packed.unpack_row(r, row.data());
+      std::byte* to = out.data() + r * host.k * word;
+      if (act_ == DType::f32)
+        std::ranges::copy(row, reinterpret_cast<float*>(to));
+      else
+        std::ranges::transform(row, reinterpret_cast<uint16_t*>(to), [&](float v) {
+          return act_ == DType::f16 ? float_to_fp16(v) : float_to_bf16(v);
+        });
+    }
+    return out;
+  }
+
+  Status shared_mlp(const ExpertWeights& weights, const Tensor& x, std::byte* act, std::byte* out,
+                    Stream& stream) {
+    const GatedMlpWeights& mlp = weights.shared;
+    const Tensor between =
+        Tensor::dense(act, device_, element_of(act_), {x.size(0), ExpertScratch::act_stride(weights)})
+            .slice(1, 0, mlp.down.k);
+    FOVEA_RETURN_IF_ERROR(gated_linear(mlp.gate_up, weights.activation, x, {}, between, stream));
+    return linear(mlp.down, between, Tensor::dense(out, device_, ElementType::f32, {x.size(0), mlp.down.n}),
+                  stream);
+  }
+
+  Device& device_;
+  DType act_;
+  Buffer draw_scratch_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_cuda_ops(Device& device, DType activations) {
+  if (device.kind() != DeviceKind::cuda)
+    return invalid("operations on CUDA for the device " + std::string(device.name()) +
+                   "; a CUDA device is allowed");
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(device, activations));
 }
 
 }  // namespace fovea
