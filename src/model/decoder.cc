@@ -103,14 +103,22 @@ Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
 }
 
 int64_t Decoder::placed_bytes(Ops& ops) const {
+  if (!memory_.empty()) {  // placed already
+    int64_t bytes = 0;
+    for (const Buffer& memory : memory_)
+      bytes += static_cast<int64_t>(memory.size());
+    return bytes;
+  }
   WeightPlacement placement = WeightPlacement::measure(ops);
   measured(placement);
   return placement.bytes();
 }
 
 int64_t Decoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
+  const DecoderLimits limits{max_tokens, max_logit_rows};
+  if (!memory_.empty()) return static_cast<int64_t>(arena_bytes(ops, placed_, limits));
   WeightPlacement placement = WeightPlacement::measure(ops);
-  return static_cast<int64_t>(arena_bytes(ops, measured(placement), {max_tokens, max_logit_rows}));
+  return static_cast<int64_t>(arena_bytes(ops, measured(placement), limits));
 }
 
 size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const DecoderLimits& limits) const {

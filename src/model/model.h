@@ -110,7 +110,8 @@ class Model {
   virtual Status place(Ops& ops, Stream& stream, const PlaceOptions& options);
   Status place(Ops& ops, Stream& stream) { return place(ops, stream, {}); }
   /// The memory that place(), and then reserve(), take on the device of `ops`, exactly, each in one
-  /// allocation; only with operations that have a packed_format(). Nothing is allocated or read.
+  /// allocation; only with operations that have a packed_format(). Nothing is allocated or read. After
+  /// place(), with the same `ops`, what it has taken.
   virtual int64_t placed_bytes(Ops& ops) const;
   virtual int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const;
   /// Queues one step on the model's device and reads no tensor on the host. logits f32 [R, vocab_size].
