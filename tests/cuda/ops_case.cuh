@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/float16.h"
@@ -57,6 +58,12 @@ inline float gaussian(uint64_t stream, uint64_t index) {
   return sum * 1.7320508f;
 }
 
+/// Device memory that has been used, by size: allocating takes longer than most cases.
+inline std::unordered_map<size_t, std::vector<void*>>& spare_memory() {
+  static std::unordered_map<size_t, std::vector<void*>> spare;
+  return spare;
+}
+
 /// Device memory of n elements, poisoned with 0xff.
 template <class T>
 struct Device {
@@ -64,7 +71,13 @@ struct Device {
   size_t count = 0;
 
   explicit Device(size_t n) : count(n) {
-    CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T)));
+    std::vector<void*>& spare = spare_memory()[bytes()];
+    if (spare.empty()) {
+      CUDA_CHECK(cudaMalloc(&data, bytes()));
+    } else {
+      data = static_cast<T*>(spare.back());
+      spare.pop_back();
+    }
     poison();
   }
   explicit Device(const std::vector<T>& host) : Device(host.size()) {
@@ -75,9 +88,16 @@ struct Device {
     std::swap(data, o.data), std::swap(count, o.count);
     return *this;
   }
-  ~Device() { cudaFree(data); }
+  ~Device() {
+    if (data == nullptr) return;
+    if (bytes() < (size_t{64} << 20))
+      spare_memory()[bytes()].push_back(data);
+    else
+      cudaFree(data);
+  }
+  size_t bytes() const { return std::max<size_t>(count, 1) * sizeof(T); }
 
-  void poison() { CUDA_CHECK(cudaMemset(data, 0xff, std::max<size_t>(count, 1) * sizeof(T))); }
+  void poison() { CUDA_CHECK(cudaMemset(data, 0xff, bytes())); }
   std::vector<T> host() const {
     std::vector<T> h(count);
     if (count > 0) CUDA_CHECK(cudaMemcpy(h.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
@@ -223,6 +243,7 @@ float microseconds(F&& f, int in_graph = 20) {
 
 /// False with a message without a GPU: the program then exits with 77.
 inline bool have_gpu() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) return true;
   cudaGetLastError();

@@ -232,8 +232,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int each = q_heads + 2 * kv_heads;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   if (task >= static_cast<int64_t>(p.tokens) * each) return;
-  const int64_t token = task / each;
-  int head = static_cast<int>(task % each);
+  const auto [token, task_head] = divide(task, each);
+  int head = static_cast<int>(task_head);
   const TokenPlace place = place_of(p, token, lane);
   if (!placed(p, place, token, head >= q_heads, lane == 0)) return;
   const auto norm_and_rotate = [&](const HeadNorm& norm) {
@@ -302,7 +302,7 @@ __device__ void norm_heads(const HeadNorm& norm, int n, float* row, float (&part
 /// A CTA takes one token: the norm of a row needs all of its heads. Shared memory: the heads of q and k, then
 /// a head of v for each warp.
 template <class T>
-__global__ void __launch_bounds__(32 * kTokenWarps)
+__global__ void __launch_bounds__(32 * kTokenWarps, 1)
     append_token_kernel(const __grid_constant__ AppendParams p, const __grid_constant__ Extra extra,
                         bool by_four) {
   extern __shared__ float rows[];
