@@ -18,6 +18,7 @@ EngineCore::EngineCore(SchedulerConfig config, Executor& executor)
     : executor_(executor), scheduler_(with_overlap(config, executor.overlap())) {}
 
 void EngineCore::add(std::unique_ptr<Request> request) {
+  request->sequence.sampled_on_host = executor_.samples_on_host(request->sequence_sampling());
   if (request->index() > 0 && scheduler_.config().prefix_cache)
     held_[request->group()].push_back(request.get());
   else
@@ -34,15 +35,20 @@ void EngineCore::release_siblings(const Request& first) {
 }
 
 void EngineCore::cancel(uint64_t id) {
+  end_group(id, FinishReason::cancelled, {});
+}
+
+/// Ends all answers of a request.
+void EngineCore::end_group(uint64_t id, FinishReason reason, const Error& error) {
   // The sequences of a request have consecutive ids that start at its own.
   for (uint64_t at = id; at < id + kMaxChoices; ++at) {
     const auto found = requests_.find(at);
-    if (found != requests_.end() && found->second->group() == id) cancel_one(*found->second);
+    if (found != requests_.end() && found->second->group() == id) end(*found->second, reason, error);
   }
 }
 
-void EngineCore::cancel_one(Request& request) {
-  request.finish(FinishReason::cancelled);
+void EngineCore::end(Request& request, FinishReason reason, const Error& error) {
+  request.finish(reason, error);
   release_siblings(request);
   ended_.push_back(take(request));  // before emit(): the sink may query the engine
   request.emit(std::chrono::steady_clock::now());
@@ -50,8 +56,13 @@ void EngineCore::cancel_one(Request& request) {
 }
 
 void EngineCore::cancel_all() {
+  end_all(FinishReason::cancelled);
+}
+
+/// Ends all requests and waits for all open steps.
+void EngineCore::end_all(FinishReason reason, const Error& error) {
   while (!requests_.empty())
-    cancel(requests_.begin()->second->group());
+    end_group(requests_.begin()->second->group(), reason, error);
   for (; !open_.empty(); open_.pop_front()) {
     (void)executor_.wait(open_.front().ticket);
     scheduler_.abandon();
@@ -98,6 +109,7 @@ SequenceStep EngineCore::sequence_step(Request& request, const ScheduledChunk& c
 }
 
 void EngineCore::step(const std::function<void()>& before_emit) {
+  if (failure_) return end_all(FinishReason::error, *failure_);
   while (scheduler_.open_steps() < scheduler_.config().overlap.open_steps && submit_next()) {
   }
   if (open_.empty()) return;
@@ -131,6 +143,8 @@ void EngineCore::step(const std::function<void()>& before_emit) {
   for (Request* request : requests)
     request->emit(end);
   drop_ended();
+  failure_ = executor_.failure();
+  if (failure_) end_all(FinishReason::error, *failure_);
   FOVEA_DCHECK(!idle() || (scheduler_.consistent() && scheduler_.pages_in_use() == 0));
 }
 

@@ -30,6 +30,8 @@ class EngineCore {
   void cancel(uint64_t id);
   /// Cancels all requests and waits for all open steps; idle() afterwards.
   void cancel_all();
+  /// Executor::failure(): step() has ended all requests with it, and ends those that are added later.
+  const std::optional<Error>& failure() const { return failure_; }
 
   /// Submits as many steps as may be open, waits for the oldest, then emits its outputs. Sinks may call
   /// stats(), so `before_emit` runs between the two. No-op when idle().
@@ -61,7 +63,9 @@ class EngineCore {
   std::unique_ptr<Request> take(Request& request);
   /// Queues the other answers of a request once its first has computed the shared prompt or has ended.
   void release_siblings(const Request& first);
-  void cancel_one(Request& request);
+  void end_group(uint64_t id, FinishReason reason, const Error& error);
+  void end_all(FinishReason reason, const Error& error = {});
+  void end(Request& request, FinishReason reason, const Error& error);
   Request& request_of(const Sequence& sequence) const;
 
   Executor& executor_;
@@ -77,6 +81,7 @@ class EngineCore {
   Time last_step_end_;
   int64_t step_tokens_ = 0;  // tokens of this step, as EngineStats::step_tokens counts them
   std::deque<EngineSnapshot::Step> last_steps_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace fovea

@@ -68,12 +68,23 @@ class Executor {
   /// Constant. At most overlap().open_steps steps are open (submitted and not waited for) at a time.
   virtual Overlap overlap() const = 0;
 
-  /// Begins a step. Copies what it needs from `step`, and from what `step` points to, before it returns.
+  /// Called once, on the thread that calls the functions below.
+  virtual void begin_thread() {}
+
+  /// Whether the host samples the tokens of such a sequence, so that its next row waits for its newest token
+  /// in spite of Overlap::future_tokens.
+  virtual bool samples_on_host(const SequenceSampling&) const { return false; }
+
+  /// Begins a step. Copies what it needs from `step` before it returns; the sequences, and what their
+  /// SequenceSampling points to, stay valid until its wait().
   virtual Ticket submit(const Step& step) = 0;
 
   /// Blocks until the step is done. Call it once for each ticket, in the order of submission. Afterwards the
   /// step's keys and values are in the cache, unless status is an error.
   virtual StepResult wait(Ticket ticket) = 0;
+
+  /// Why every step fails from now on: the device is lost. Destroying what uses it may block then.
+  virtual std::optional<Error> failure() const { return std::nullopt; }
 
   /// Totals over all completed steps.
   virtual std::vector<AttentionUse> attention() const = 0;

@@ -69,6 +69,28 @@ LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::
   active_ = forces || penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty();
 }
 
+cuda::EditSpec LogitsProcessor::edit_spec(std::vector<cuda::TokenBias>& bias) const {
+  bias.clear();
+  for (const LogitBias& b : bias_)
+    bias.push_back({b.token_id, b.bias});
+  cuda::EditSpec spec;
+  spec.bad_words = bad_words_;
+  spec.ends = ends_;
+  spec.min_tokens = static_cast<int32_t>(min_tokens_);
+  if (forcing_) {
+    spec.suppressed = forcing_->suppressed;
+    spec.suppressed_first = forcing_->suppressed_first;
+    if (force_last_) spec.forced_last = forcing_->last;
+  }
+  spec.bias = bias;
+  spec.repetition_penalty = repetition_;
+  spec.frequency_penalty = frequency_;
+  spec.presence_penalty = presence_;
+  spec.allowed = allowed_;
+  spec.max_tokens = static_cast<int32_t>(max_tokens_);
+  return spec;
+}
+
 void LogitsProcessor::apply(std::span<const int32_t> tokens, size_t prompt_len, std::span<float> logits,
                             std::vector<Edit>& edits) {
   const auto answer = tokens.subspan(prompt_len);

@@ -9,6 +9,7 @@
 #include "engine/token_counts.h"
 #include "fovea/engine.h"
 #include "fovea/result.h"
+#include "kernels/cuda/sample/edit_block.h"
 #include "model/config.h"
 #include "text/tokenizer.h"
 
@@ -44,6 +45,8 @@ class LogitsProcessor {
   std::span<const int32_t> allowed() const { return allowed_; }
   /// False when apply() never changes anything.
   bool active() const { return active_; }
+  /// All of it, for a device's sampler; `bias` receives the memory of its biases. Valid as long as both.
+  cuda::EditSpec edit_spec(std::vector<cuda::TokenBias>& bias) const;
 
   /// Changes `logits` [vocab] for the token that follows `tokens`, of which `prompt_len` are the prompt, and
   /// appends to `edits` what it overwrote, first to last. With c = a token's count in the answer:

@@ -39,7 +39,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
     if (!runner->on_cpu())
       runner->arrays_.emplace(
           device, StepArrays::Limits{options.limits.max_seqs, options.limits.max_tokens,
-                                     options.max_logit_rows, runner->max_pages(), options.open_steps});
+                                     options.max_logit_rows, runner->max_pages(), selection.page_size,
+                                     options.open_steps + 2, options.row_bytes, options.logit_row_bytes});
     runner->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
@@ -72,11 +73,14 @@ AttentionLimits ModelRunner::limits_of(AttentionType type, const Options& option
   return limits;
 }
 
-int64_t ModelRunner::scratch_bytes() const {
-  size_t bytes = logits_.size();
+ModelRunner::Bytes ModelRunner::bytes() const {
+  Bytes bytes;
+  bytes.logits = static_cast<int64_t>(logits_.size());
   for (const Group& group : groups_)
-    bytes += group.workspace.size();
-  return static_cast<int64_t>(bytes) + activation_bytes_ + (arrays_ ? arrays_->bytes() : 0);
+    bytes.workspace += static_cast<int64_t>(group.workspace.size());
+  bytes.activations = activation_bytes_;
+  if (arrays_) bytes.step_arrays = arrays_->device_bytes();
+  return bytes;
 }
 
 void ModelRunner::set_kv_cache(KvCache& kv) {
@@ -144,10 +148,12 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   return model_.forward(input, logits().as<float>(), stream);
 }
 
-Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream) {
-  FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows && !batch.encoder().encodes());
-  logit_rows_ = batch.num_logit_rows();
-  return arrays_->upload(batch, stream);
+Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more) {
+  FOVEA_CHECK(kv_ && !batch.encoder().encodes());
+  const Status copied = arrays_->upload(batch, stream, more);
+  logit_rows_ = arrays_->tensors().logit_rows.size(0);
+  FOVEA_CHECK(logit_rows_ <= options_.max_logit_rows);
+  return copied;
 }
 
 Status ModelRunner::launch(Stream& stream) {

@@ -23,7 +23,9 @@ class ModelRunner final : public StepAttention {
  public:
   struct Options {
     Ops* ops = &cpu_ops();  ///< of the device that holds the model's weights; must outlive the runner
-    int open_steps = 1;     ///< maximum steps queued at a time; unused on the CPU
+    // The next ones are not used on the CPU.
+    int open_steps = 1;                         ///< maximum steps queued at a time
+    size_t row_bytes = 0, logit_row_bytes = 0;  ///< of the RowArrays of a step
     AttentionLimits limits;
     AttentionConfig attention;       ///< the configuration given to backend selection
     DType activations = DType::f32;  ///< activation_dtype() of the device
@@ -39,8 +41,13 @@ class ModelRunner final : public StepAttention {
   static Result<std::unique_ptr<ModelRunner>> create(Model& model, const Selection& selection,
                                                      const BackendRegistry& registry, const Options& options);
 
-  /// Bytes of attention workspace, activations and logits.
-  int64_t scratch_bytes() const;
+  /// Bytes on the device that create() has allocated.
+  struct Bytes {
+    int64_t workspace = 0, activations = 0, logits = 0, step_arrays = 0;
+    int64_t total() const { return workspace + activations + logits + step_arrays; }
+  };
+  Bytes bytes() const;
+  int64_t scratch_bytes() const { return bytes().total(); }
   /// `kv` must have one group, because a step has one page table.
   void set_kv_cache(KvCache& kv);
 
@@ -60,8 +67,10 @@ class ModelRunner final : public StepAttention {
 
   /// The two halves of run() on a device that is not the CPU: operations queued between them may change the
   /// step's arrays, as Ops::take_tokens() does.
-  Status upload(const BatchBuilder& batch, Stream& stream);
+  Status upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more = {});
   const StepTensors& tensors() const { return arrays_->tensors(); }
+  /// The step as filled up by upload(), whose logits() has as many rows. What it queues can be captured in a
+  /// graph that serves every later step which is filled up to the same number of rows.
   Status launch(Stream& stream);
 
   Status forward(int index, const AttentionArgs& args, Stream& stream) override;

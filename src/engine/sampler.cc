@@ -21,10 +21,7 @@ Result<int32_t> Sampler::sample(std::span<float> logits, const SamplingParams& p
     pick = draw_.draw(row, found.max, rule, philox_uniform(seed, position));
   }
   LogitsProcessor::undo(logits, edits_);
-  if (!found.valid)
-    return invalid(
-        "no token is left to draw after the request's masks; loosen allowed_token_ids, bad_words or "
-        "min_tokens");
+  if (!found.valid) return invalid(kNothingLeft);
   return allowed.empty() ? static_cast<int32_t>(pick) : allowed[pick];
 }
 

@@ -16,6 +16,10 @@ inline constexpr char kBadLogits[] =
     "the model's logits are not numbers (NaN or infinite); the weights or the dtype's range may be at fault: "
     "try --dtype float32";
 
+/// Error message for a row of which the request itself leaves nothing.
+inline constexpr char kNothingLeft[] =
+    "no token is left to draw after the request's masks; loosen allowed_token_ids, bad_words or min_tokens";
+
 class Sampler {
  public:
   /// `logits` [vocab]; -inf masks a token; modified during the call and restored before it returns.

@@ -123,7 +123,8 @@ bool Scheduler::preemptible(const Sequence& sequence) const {
 
 bool Scheduler::awaits_token(const Sequence& sequence) const {
   if (sequence.tokens_in_flight == 0) return false;
-  return !config_.overlap.future_tokens || sequence.length() >= sequence.max_tokens;
+  return !config_.overlap.future_tokens || sequence.sampled_on_host ||
+         sequence.length() >= sequence.max_tokens;
 }
 
 /// When the batch or the pool is full, preempts a sequence of a client that is over its share in favour of

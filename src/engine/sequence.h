@@ -25,6 +25,7 @@ struct Sequence {
   /// Maximum tokens of prompt and answer together; no further token is sampled.
   int max_tokens = std::numeric_limits<int>::max();
   int accepted = 1;                             ///< how many of the newest tokens came with the last result
+  bool sampled_on_host = false;                 ///< Executor::samples_on_host()
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
   std::string client;                           ///< clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none

@@ -1,6 +1,8 @@
 #include "engine/step_arrays.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -11,63 +13,122 @@ size_t padded(size_t bytes) {
   return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
 }
 
-template <class T>
-std::span<const T> elements(const Tensor& t) {
-  return {t.as<const T>(), static_cast<size_t>(t.elements())};
+constexpr size_t kMaxRowArrays = 8;
+
+std::span<const int32_t> elements(const Tensor& t) {
+  return {t.as<const int32_t>(), static_cast<size_t>(t.elements())};
 }
 
 }  // namespace
 
-StepArrays::StepArrays(Device& device, const Limits& limits) : limits_(limits), device_(device) {
-  const auto tokens = static_cast<size_t>(limits.max_tokens), seqs = static_cast<size_t>(limits.max_seqs);
-  constexpr size_t kInt = sizeof(int32_t);
-  block_bytes_ = 2 * padded(tokens * kInt) + padded(tokens * sizeof(int64_t)) +
-                 padded(static_cast<size_t>(limits.max_logit_rows) * kInt) + 2 * padded((seqs + 1) * kInt) +
-                 padded(seqs * kInt) +
-                 padded(dense_bytes(ElementType::i32, {limits.max_seqs, limits.max_pages}));
+int64_t StepArrays::block_bytes(const Limits& limits) {
+  const auto seqs = static_cast<size_t>(limits.max_seqs);
+  const auto rows = static_cast<size_t>(std::max(limits.max_tokens, limits.max_seqs));
+  const auto logit_rows = static_cast<size_t>(std::max(limits.max_logit_rows, limits.max_seqs));
+  constexpr size_t kInt = sizeof(int32_t), kLong = sizeof(int64_t);
+  return static_cast<int64_t>(2 * padded(rows * kInt) + padded(rows * kLong) + padded(logit_rows * kInt) +
+                              rows * limits.row_bytes + logit_rows * limits.logit_row_bytes +
+                              kMaxRowArrays * Device::kAlignment + 3 * padded((seqs + 1) * kInt) +
+                              padded(seqs * kInt) +
+                              padded(dense_bytes(ElementType::i32, {limits.max_seqs, limits.max_pages})));
+}
+
+StepArrays::StepArrays(Device& device, const Limits& limits)
+    : limits_(limits), device_(device), block_bytes_(static_cast<size_t>(block_bytes(limits))) {
   memory_ = Buffer(device, block_bytes_);
-  blocks_.assign(static_cast<size_t>(limits.open_steps), std::vector<std::byte>(block_bytes_));
+  for (int i = 0; i < limits.host_blocks; ++i)
+    blocks_.emplace_back(device, block_bytes_);
 }
 
-/// Queues a copy of `values` to `offset` and returns it; `offset` advances by the padded size of `capacity`
-/// elements.
+/// Sets `there` to the next `count` elements on the device, of room for `capacity`; returns their place in
+/// the host's block.
+std::byte* StepArrays::reserve(ElementType type, size_t count, size_t capacity, Tensor& there) {
+  FOVEA_CHECK(count <= capacity && offset_ + capacity * size_of(type) <= block_bytes_);
+  std::byte* const host = blocks_[block_].data() + offset_;
+  there = memory_.tensor(type, {static_cast<int64_t>(count)}, offset_);
+  offset_ += padded(capacity * size_of(type));
+  return host;
+}
+
+/// Places `values`, followed by room up to `count` elements. Returns all of them.
 template <class T>
-Tensor StepArrays::copy_in(std::span<const T> values, size_t& offset, size_t capacity, Stream& stream) {
-  FOVEA_CHECK(values.size() <= capacity);
-  std::byte* staged = blocks_[block_].data() + offset;
-  if (!values.empty()) std::memcpy(staged, values.data(), values.size_bytes());
-  const Tensor there = memory_.tensor(element_type<T>(), {static_cast<int64_t>(values.size())}, offset);
-  if (status_ && !values.empty())
-    status_ = device_.copy_from_host(there.data, staged, values.size_bytes(), stream);
-  offset += padded(capacity * sizeof(T));
-  return there;
+std::span<T> StepArrays::put(std::span<const T> values, size_t count, size_t capacity, Tensor& there) {
+  FOVEA_CHECK(values.size() <= count);
+  T* const host = reinterpret_cast<T*>(reserve(element_type<T>(), count, capacity, there));
+  std::ranges::copy(values, host);
+  return {host, count};
 }
 
-Status StepArrays::upload(const BatchBuilder& batch, Stream& stream) {
+Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More& more) {
   block_ = (block_ + 1) % blocks_.size();
+  offset_ = 0;
   const ForwardInput input = batch.input();
-  const auto tokens = static_cast<size_t>(limits_.max_tokens), seqs = static_cast<size_t>(limits_.max_seqs);
-  size_t offset = 0;
-  status_ = {};
-  tensors_.token_ids = copy_in(input.token_ids, offset, tokens, stream);
-  tensors_.positions = copy_in(input.positions, offset, tokens, stream);
-  tensors_.slots = copy_in(input.slots, offset, tokens, stream);
-  tensors_.logit_rows =
-      copy_in(input.logit_rows, offset, static_cast<size_t>(limits_.max_logit_rows), stream);
+  const BatchMeta& host = batch.meta();
+  const size_t given = input.token_ids.size(), given_seqs = host.kv_lens.size();
+  const size_t rows = std::max(given, static_cast<size_t>(more.rows)), added = rows - given;
+  const size_t seqs = given_seqs + added, most_seqs = static_cast<size_t>(limits_.max_seqs);
+  FOVEA_CHECK(added == 0 || (given == given_seqs && input.logit_rows.size() == given));
+  // Small steps have small arrays: one copy covers them, and a graph of one bucket finds those of another.
+  const size_t most_rows = rows <= most_seqs ? most_seqs : static_cast<size_t>(limits_.max_tokens);
+  const size_t most_logits = rows <= most_seqs ? most_seqs : static_cast<size_t>(limits_.max_logit_rows);
 
-  meta_ = batch.meta();
+  std::ranges::fill(put(input.token_ids, rows, most_rows, tensors_.token_ids).last(added), 0);
+  std::ranges::fill(put(input.positions, rows, most_rows, tensors_.positions).last(added), 0);
+  std::ranges::fill(put(input.slots, rows, most_rows, tensors_.slots).last(added), -1);
+  const auto logit_rows =
+      put(input.logit_rows, input.logit_rows.size() + added, most_logits, tensors_.logit_rows);
+  std::iota(logit_rows.end() - static_cast<std::ptrdiff_t>(added), logit_rows.end(),
+            static_cast<int32_t>(given));
+  FOVEA_CHECK(more.row_arrays.size() <= kMaxRowArrays);
+  for (const RowArray& array : more.row_arrays) {
+    const size_t most = array.logit_rows ? most_logits : most_rows;
+    std::byte* const there =
+        reserve(ElementType::u8, array.rows * array.row_bytes, most * array.row_bytes, *array.on_device);
+    if (array.rows > 0) std::memcpy(there, array.data, array.rows * array.row_bytes);
+  }
+
+  q_offsets_.assign(host.q_offsets.begin(), host.q_offsets.end());
+  kv_lens_.assign(host.kv_lens.begin(), host.kv_lens.end());
+  for (size_t i = 0; i < added; ++i) {
+    q_offsets_.push_back(q_offsets_.back() + 1);
+    kv_lens_.push_back(1);
+  }
   split_ = batch.split();
-  split_.host_q_offsets = meta_.q_offsets;
-  split_.host_kv_lens = meta_.kv_lens;
-  meta_.tokens = static_cast<int>(input.token_ids.size());
+  split_.num_decodes += static_cast<int>(added);
+  split_.decode_rows += static_cast<int>(added);
+  split_.host_q_offsets = host.q_offsets;
+  split_.host_kv_lens = host.kv_lens;
+  meta_ = host;
+  meta_.tokens = static_cast<int>(rows);
+  meta_.page_table = {};
+  meta_.page_table_stride = 0;
   const auto on_device = [&](std::span<const int32_t> values, size_t capacity) {
-    return elements<int32_t>(copy_in(values, offset, capacity, stream));
+    Tensor there;
+    put(values, values.size(), capacity, there);
+    return elements(there);
   };
-  meta_.q_offsets = on_device(meta_.q_offsets, seqs + 1);
-  split_.prefill_offsets = on_device(split_.prefill_offsets, seqs + 1);
-  meta_.kv_lens = on_device(meta_.kv_lens, seqs);
-  meta_.page_table = on_device(meta_.page_table, seqs * static_cast<size_t>(limits_.max_pages));
-  return status_;
+  meta_.q_offsets = on_device(q_offsets_, most_seqs + 1);
+  split_.prefill_offsets = on_device(split_.prefill_offsets, most_seqs + 1);
+  meta_.kv_lens = on_device(kv_lens_, most_seqs);
+  Tensor indptr, indices;
+  const size_t most_pages = most_seqs * static_cast<size_t>(limits_.max_pages);
+  const auto first = put<int32_t>({}, seqs + 1, most_seqs + 1, indptr);
+  const size_t begin = offset_;
+  auto* page = reinterpret_cast<int32_t*>(reserve(ElementType::i32, most_pages, most_pages, indices));
+  const int32_t* const begin_pages = page;
+  for (size_t b = 0; b < seqs; ++b) {
+    first[b] = static_cast<int32_t>(page - begin_pages);
+    if (b < given_seqs)
+      page = std::copy_n(host.pages(static_cast<int>(b)),
+                         (host.kv_lens[b] + limits_.page_size - 1) / limits_.page_size, page);
+    else
+      *page++ = 0;
+  }
+  first[seqs] = static_cast<int32_t>(page - begin_pages);
+  meta_.kv_indptr = elements(indptr);
+  meta_.kv_indices = elements(indices);  // all of its room: entries past the last sequence's are not read
+  const size_t bytes = begin + static_cast<size_t>(page - begin_pages) * sizeof(int32_t);
+  return device_.copy_from_host(memory_.data(), blocks_[block_].data(), bytes, stream);
 }
 
 }  // namespace fovea

@@ -1,0 +1,355 @@
+#include "engine/device_executor.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/graph_buckets.h"
+
+namespace fovea {
+namespace {
+
+constexpr auto kResultBytes = static_cast<int64_t>(sizeof(cuda::SampleResult));
+
+int64_t token_bytes(int ring, int max_seqs) {
+  return int64_t{ring} * max_seqs * static_cast<int64_t>(sizeof(int32_t));
+}
+
+/// The bytes of `there`, which upload() has copied, as 32-bit integers.
+Tensor as_i32(const Tensor& there) {
+  return Tensor::dense(there.data, *there.device, ElementType::i32,
+                       {there.elements() / static_cast<int64_t>(sizeof(int32_t))});
+}
+
+}  // namespace
+
+DeviceExecutor::Bytes DeviceExecutor::bytes(const Options& options, int vocab, DeviceQueue& queue) {
+  Bytes bytes;
+  bytes.results = token_bytes(kRing, options.max_seqs) + options.max_logit_rows * kResultBytes;
+  bytes.edits = options.max_seqs * EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes);
+  bytes.scratch = queue.sample_scratch_bytes(options.max_logit_rows, vocab);
+  return bytes;
+}
+
+DeviceExecutor::DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue, ThreadPool& pool,
+                               const Options& options)
+    : runner_(runner),
+      queue_(queue),
+      ops_(ops),
+      pool_(pool),
+      options_(options),
+      tokens_(queue.device(), static_cast<size_t>(token_bytes(kRing, options.max_seqs))),
+      results_(queue.device(), static_cast<size_t>(options.max_logit_rows * kResultBytes)),
+      scratch_(queue.device(),
+               static_cast<size_t>(queue.sample_scratch_bytes(options.max_logit_rows, runner.vocab_size()))),
+      edits_(queue.device(), options.max_seqs,
+             EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes), options.sampled_vocab),
+      host_results_(queue.device(), static_cast<size_t>(kRing * options.max_logit_rows * kResultBytes)),
+      host_logits_(kRing),
+      samplers_(static_cast<size_t>(pool.size())) {
+  FOVEA_CHECK(options.overlap.open_steps < kRing);
+}
+
+DeviceExecutor::~DeviceExecutor() {
+  if (!failure_) (void)queue_.device().synchronize(queue_.stream());
+}
+
+bool DeviceExecutor::samples_on_host(const SequenceSampling& sampling) const {
+  return edits_.need(sampling.processor) == EditSlots::Need::too_large;
+}
+
+Ticket DeviceExecutor::submit(const Step& step) {
+  FOVEA_CHECK(static_cast<int>(open_.size()) < options_.overlap.open_steps);
+  counts_.overlapped += !open_.empty();
+  open_.push_back(std::make_unique<OpenStep>());
+  OpenStep& open = *open_.back();
+  open.number = ++submitted_;
+  open.sequences.assign(step.sequences.begin(), step.sequences.end());
+  open.rows = LogitRows(open.sequences);
+  for (const SequenceStep& sequence : open.sequences) {
+    open.ids.push_back(sequence.chunk.sequence->id);
+    open.on_host.push_back(sequence.sampling && samples_on_host(*sequence.sampling));
+    (sequence.chunk.decode ? open.decode_rows : open.prefill_rows) += sequence.chunk.count;
+  }
+  const double planned = runner_.plan_seconds(), attended = runner_.attention_seconds();
+  open.status = failure_ ? Status(*failure_) : queue(step, open);
+  open.plan_seconds = runner_.plan_seconds() - planned;
+  open.attention_seconds = runner_.attention_seconds() - attended;
+  if (!open.status && !failure_) {
+    // A refused step leaves the device as it is; on a broken device all later ones fail too.
+    if (const Status health = queue_.health(); !health)
+      fail({ErrorCode::internal, describe(open, false) + " failed: " + open.status.error().message});
+  }
+  return {open.number};
+}
+
+/// The rows of the graph that the step runs in; 0 = none.
+int DeviceExecutor::bucket_of(const Step& step) const {
+  if (capture_failed_) return 0;
+  const int seqs = step.batch.meta().num_seqs();
+  const int rows = static_cast<int>(step.batch.input().token_ids.size());
+  const bool decodes = step.batch.split().num_decodes == seqs && rows == seqs;
+  return decodes && step.batch.num_logit_rows() == rows ? bucket_for(options_.buckets, rows) : 0;
+}
+
+Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
+  open.bucket = bucket_of(step);
+  FOVEA_RETURN_IF_ERROR(collect_rows(step, open));
+  FOVEA_RETURN_IF_ERROR(upload(step.batch, open.bucket));
+  FOVEA_RETURN_IF_ERROR(queue_.wait_for_copies());  // of the results that the sampler overwrites
+  FOVEA_RETURN_IF_ERROR(queue_.mark(mark(open.number, uploaded)));
+  if (open.bucket > 0)
+    FOVEA_RETURN_IF_ERROR(compute_in_graph(open));
+  else
+    FOVEA_RETURN_IF_ERROR(compute(&open));
+  FOVEA_RETURN_IF_ERROR(copy_logits(open));
+  FOVEA_RETURN_IF_ERROR(queue_.mark(mark(open.number, sampled)));
+  if (open.rows.size() > 0)
+    FOVEA_RETURN_IF_ERROR(queue_.copy_beside(host_results(open.number), results_.data(),
+                                             static_cast<size_t>(open.rows.size() * kResultBytes)));
+  return queue_.mark_beside(mark(open.number, returned));
+}
+
+/// Fills from_ and sample_rows_, and registers the tokens that the step samples.
+Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
+  const ForwardInput input = step.batch.input();
+  from_.assign(input.token_ids.size(), -1);
+  sample_rows_.clear();
+  size_t row = 0;
+  for (size_t i = 0; i < open.sequences.size(); ++i) {
+    const ScheduledChunk& chunk = open.sequences[i].chunk;
+    for (const size_t end = row + static_cast<size_t>(chunk.count); row < end; ++row) {
+      if (input.token_ids[row] != kFutureToken) continue;
+      // There is none if the step that samples it has failed: then nobody asks for this row.
+      const auto newest = newest_.find(open.ids[i]);
+      from_[row] = newest == newest_.end() ? token_slot(open.number, i) : newest->second;
+      ++counts_.future_tokens;
+    }
+    for (int r = 0; r < chunk.logit_rows(); ++r) {
+      cuda::SampleRow& added =
+          sample_rows_.emplace_back(open.rows.sample_row(open.rows.first_row(i) + r, open.on_host[i]));
+      added.logits_row = static_cast<int32_t>(sample_rows_.size()) - 1;
+      if (added.token != cuda::kDrawToken) continue;
+      added.slot = token_slot(open.number, i);
+      FOVEA_RETURN_IF_ERROR(find_edits(open, i, added));
+    }
+  }
+  for (size_t i = 0; i < open.sequences.size(); ++i)
+    if (open.sequences[i].sampling && !open.on_host[i]) newest_[open.ids[i]] = token_slot(open.number, i);
+  return {};
+}
+
+Status DeviceExecutor::find_edits(OpenStep& open, size_t i, cuda::SampleRow& row) {
+  const SequenceStep& sequence = open.sequences[i];
+  const LogitsProcessor* processor = sequence.sampling->processor;
+  if (edits_.need(processor) == EditSlots::Need::none) return {};
+  const auto find = [&](uint64_t oldest_open) {
+    return edits_.block(*sequence.chunk.sequence, *processor, open.number, oldest_open, queue_.stream());
+  };
+  FOVEA_TRY(block, find(open_.front()->number));
+  if (block == 0) {  // sequences that have ended still use the others: wait until they don't
+    FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
+    FOVEA_TRY(later, find(open.number));
+    FOVEA_CHECK(later != 0);
+    block = later;
+  }
+  row.edits = block;
+  return {};
+}
+
+/// `bucket`: the step is filled up to so many rows, which sample nothing.
+Status DeviceExecutor::upload(const BatchBuilder& batch, int bucket) {
+  const auto rows = static_cast<size_t>(bucket);
+  if (from_.size() < rows) from_.resize(rows, -1);
+  if (sample_rows_.size() < rows) sample_rows_.resize(rows);
+  const RowArray arrays[] = {
+      {from_.data(), kRowBytes, from_.size(), false, &from_there_},
+      {sample_rows_.data(), kLogitRowBytes, sample_rows_.size(), true, &sample_rows_there_}};
+  return runner_.upload(batch, queue_.stream(), {arrays, bucket});
+}
+
+Status DeviceExecutor::compute(const OpenStep* marked) {
+  OpQueue ops(ops_, queue_.stream());
+  const Tensor tokens =
+      tokens_.tensor(ElementType::i32, {static_cast<int64_t>(tokens_.size() / sizeof(int32_t))});
+  ops.take_tokens(tokens, as_i32(from_there_), runner_.tensors().token_ids);
+  FOVEA_RETURN_IF_ERROR(ops.status());
+  FOVEA_RETURN_IF_ERROR(runner_.launch(queue_.stream()));
+  if (marked != nullptr) FOVEA_RETURN_IF_ERROR(queue_.mark(mark(marked->number, computed)));
+  const Tensor logits = runner_.logits();
+  if (logits.size(0) == 0) return {};
+  cuda::SampleArgs args;
+  args.logits = logits.as<float>();
+  args.row_stride = logits.stride(0);
+  args.width = runner_.vocab_size();
+  args.vocab = options_.sampled_vocab;
+  args.rows = static_cast<const cuda::SampleRow*>(sample_rows_there_.data);
+  args.num_rows = static_cast<int32_t>(logits.size(0));
+  args.tokens = tokens.as<int32_t>();
+  args.failed_token = 0;  // a later step may embed it
+  args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
+  args.scratch = scratch_.data();
+  return queue_.sample(args);
+}
+
+/// The first step of a bucket runs at once, which loads its kernels; then it is captured for the others.
+Status DeviceExecutor::compute_in_graph(OpenStep& open) {
+  if (const auto graph = graphs_.find(open.bucket); graph != graphs_.end()) {
+    ++counts_.replays;
+    FOVEA_RETURN_IF_ERROR(graph->second->replay());
+    return queue_.mark(mark(open.number, computed));
+  }
+  FOVEA_RETURN_IF_ERROR(compute(&open));
+  if (const Status captured = capture(open.bucket); !captured) {
+    FOVEA_RETURN_IF_ERROR(queue_.health());
+    capture_failed_ = true;
+    FOVEA_LOG(warning) << "decode steps run without CUDA graphs: " << captured.error().message;
+  }
+  return {};
+}
+
+Status DeviceExecutor::capture(int bucket) {
+  FOVEA_TRY(graph, queue_.capture([this] { return compute(nullptr); }));
+  graphs_[bucket] = std::move(graph);
+  return {};
+}
+
+Status DeviceExecutor::capture_first() {
+  BatchBuilder empty;
+  empty.build({}, 1);
+  for (size_t i = 0; i < std::min(kFirstBuckets, options_.buckets.size()); ++i) {
+    from_.clear();
+    sample_rows_.clear();
+    FOVEA_RETURN_IF_ERROR(upload(empty, options_.buckets[i]));
+    FOVEA_RETURN_IF_ERROR(compute(nullptr));
+    FOVEA_RETURN_IF_ERROR(capture(options_.buckets[i]));
+    FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
+  }
+  return {};
+}
+
+std::span<float> DeviceExecutor::host_logits(uint64_t number, int row) const {
+  const auto vocab = static_cast<size_t>(runner_.vocab_size());
+  auto* const rows = reinterpret_cast<float*>(host_logits_[ring(number)].data());
+  return {rows + static_cast<size_t>(row) * vocab, vocab};
+}
+
+cuda::SampleResult* DeviceExecutor::host_results(uint64_t number) const {
+  return reinterpret_cast<cuda::SampleResult*>(host_results_.data()) +
+         ring(number) * static_cast<size_t>(options_.max_logit_rows);
+}
+
+/// Copies the rows whose logits the host needs, before the next step overwrites them.
+Status DeviceExecutor::copy_logits(OpenStep& open) {
+  const size_t row_bytes = static_cast<size_t>(runner_.vocab_size()) * sizeof(float);
+  const auto* const there = static_cast<const std::byte*>(runner_.logits().data);
+  for (size_t i = 0; i < open.sequences.size(); ++i) {
+    const int first = open.rows.first_row(i);
+    for (int row = first; row < first + open.sequences[i].chunk.logit_rows(); ++row) {
+      if (!open.rows.needs_logits(row, open.on_host[i])) continue;
+      HostBuffer& memory = host_logits_[ring(open.number)];
+      if (!memory)
+        memory = HostBuffer(queue_.device(), static_cast<size_t>(options_.max_logit_rows) * row_bytes);
+      open.copies_logits = true;
+      FOVEA_RETURN_IF_ERROR(queue_.device().copy_to_host(host_logits(open.number, row).data(),
+                                                         there + static_cast<size_t>(row) * row_bytes,
+                                                         row_bytes, queue_.stream()));
+    }
+  }
+  return {};
+}
+
+StepResult DeviceExecutor::wait(Ticket ticket) {
+  FOVEA_CHECK(!open_.empty() && open_.front()->number == ticket.number);
+  OpenStep& open = *open_.front();
+  StepResult result;
+  result.plan_seconds = open.plan_seconds;
+  result.attention_seconds = open.attention_seconds;
+  if (failure_) open.status = *failure_;
+  if (open.status) open.status = await(open);
+  result.status = open.status;
+  if (open.status) evaluate(open, result);
+  for (size_t i = 0; i < open.ids.size(); ++i)
+    if (const auto newest = newest_.find(open.ids[i]);
+        newest != newest_.end() && newest->second == token_slot(open.number, i))
+      newest_.erase(newest);
+  open_.pop_front();
+  return result;
+}
+
+/// Waits until the results are there. A device that stands still, or fails, is not used again.
+Status DeviceExecutor::await(const OpenStep& open) {
+  const auto since = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - since).count(); };
+  const double patience = std::max(options_.patience.count(), kSlowSteps * slowest_);
+  while (true) {
+    const auto reached = queue_.reached(mark(open.number, returned));
+    if (!reached) {
+      fail({ErrorCode::internal, describe(open, false) + " failed: " + reached.error().message});
+      return *failure_;
+    }
+    if (*reached) break;
+    if (seconds() > patience) {
+      fail({ErrorCode::internal, describe(open, true) + " has not ended after " +
+                                     std::to_string(static_cast<int>(seconds())) +
+                                     " seconds: the device stands still; restart the program"});
+      return *failure_;
+    }
+    std::this_thread::yield();
+  }
+  slowest_ = std::max(slowest_, seconds());
+  return {};
+}
+
+/// "step 17 (3 decode rows, 512 prompt rows)", with `where` also the first part of it that is not done.
+std::string DeviceExecutor::describe(const OpenStep& open, bool where) const {
+  static constexpr const char* kWhere[] = {"the copy of its arrays", "its forward pass", "sampling",
+                                           "the copy of its results"};
+  std::string text = "step " + std::to_string(open.number) + " (" + std::to_string(open.decode_rows) +
+                     " decode rows, " + std::to_string(open.prefill_rows) + " prompt rows";
+  if (open.bucket > 0) text += ", the graph of " + std::to_string(open.bucket) + " rows";
+  if (where) {
+    int part = 0;
+    for (; part < returned; ++part)
+      if (const auto done = queue_.reached(mark(open.number, static_cast<Part>(part))); !done || !*done)
+        break;
+    text += std::string(", in ") + kWhere[part];
+  }
+  return text + ")";
+}
+
+void DeviceExecutor::fail(Error error) {
+  FOVEA_LOG(error) << error.message;
+  failure_ = std::move(error);
+}
+
+void DeviceExecutor::evaluate(OpenStep& open, StepResult& result) {
+  const cuda::SampleResult* const results = host_results(open.number);
+  std::vector<size_t> sequence_of(static_cast<size_t>(open.rows.size()));
+  for (size_t i = 0; i < open.sequences.size(); ++i)
+    std::fill_n(sequence_of.begin() + open.rows.first_row(i), open.sequences[i].chunk.logit_rows(), i);
+  const auto evaluate_row = [&](int64_t at, int worker) {
+    const int row = static_cast<int>(at);
+    const bool on_host = open.on_host[sequence_of[static_cast<size_t>(row)]];
+    const auto logits =
+        open.rows.needs_logits(row, on_host) ? host_logits(open.number, row) : std::span<float>();
+    if (on_host)
+      open.rows.evaluate(row, logits, samplers_[static_cast<size_t>(worker)]);
+    else
+      open.rows.take(row, results[row], logits);
+  };
+  if (open.copies_logits)
+    pool_.parallel_tasks(open.rows.size(), evaluate_row,
+                         {static_cast<double>(open.rows.size()) * runner_.vocab_size()});
+  else
+    for (int row = 0; row < open.rows.size(); ++row)
+      evaluate_row(row, 0);
+  for (size_t i = 0; i < open.sequences.size(); ++i) {
+    counts_.host_sampled += open.on_host[i];
+    result.sequences.push_back(open.rows.result(i, [&](int row) { return host_logits(open.number, row); }));
+  }
+}
+
+}  // namespace fovea

@@ -1,0 +1,137 @@
+#pragma once
+// Steps on a device that is not the CPU: submit() queues the copy of the step's arrays, the forward pass, the
+// sampler and the copy of its results, and reads nothing that the device computes; wait() waits for the
+// results. Decode steps run as graphs.
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/device_queue.h"
+#include "engine/edit_slots.h"
+#include "engine/executor.h"
+#include "engine/logit_rows.h"
+#include "engine/model_runner.h"
+#include "ops/op_queue.h"
+
+namespace fovea {
+
+class DeviceExecutor final : public Executor {
+ public:
+  struct Options {
+    Overlap overlap{2, true};
+    int max_seqs = 0, max_logit_rows = 0;
+    int sampled_vocab = 0;     ///< only ids below are sampled
+    std::vector<int> buckets;  ///< rows of the graphs, ascending; empty = none
+    /// Biases, bad words and end tokens of a request: with longer lists, its tokens are sampled on the host.
+    int64_t edit_list_bytes = 16 << 10;
+    /// A step that takes longer than this, and longer than kSlowSteps of the slowest so far, has failed.
+    std::chrono::duration<double> patience{10};
+  };
+  static constexpr double kSlowSteps = 10;
+  /// Of the RowArrays of a step, for ModelRunner::Options.
+  static constexpr size_t kRowBytes = sizeof(int32_t), kLogitRowBytes = sizeof(cuda::SampleRow);
+
+  /// Bytes on the device that the constructor allocates.
+  struct Bytes {
+    int64_t results = 0, edits = 0, scratch = 0;
+    int64_t total() const { return results + edits + scratch; }
+  };
+  static Bytes bytes(const Options& options, int vocab, DeviceQueue& queue);
+
+  /// All must outlive the executor. Throws std::bad_alloc.
+  DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue, ThreadPool& pool, const Options& options);
+  ~DeviceExecutor() override;
+
+  /// Captures the first kFirstBuckets graphs. Call it after begin_thread(), before the first step.
+  Status capture_first();
+
+  Overlap overlap() const override { return options_.overlap; }
+  void begin_thread() override { queue_.begin_thread(); }
+  bool samples_on_host(const SequenceSampling& sampling) const override;
+  Ticket submit(const Step& step) override;
+  StepResult wait(Ticket ticket) override;
+  std::optional<Error> failure() const override { return failure_; }
+  std::vector<AttentionUse> attention() const override { return runner_.attention(); }
+
+  /// For tests.
+  struct Counts {
+    int64_t replays = 0, future_tokens = 0, overlapped = 0, host_sampled = 0;
+  };
+  const Counts& counts() const { return counts_; }
+  size_t graphs() const { return graphs_.size(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Steps that have memory for results: more than may be open.
+  static constexpr int kRing = 4;
+  /// Marks of a step, in the order in which they are reached.
+  enum Part : int { uploaded, computed, sampled, returned, kParts };
+  static_assert(kRing * kParts <= DeviceQueue::kMarks);
+
+  struct OpenStep {
+    uint64_t number = 0;
+    Status status;
+    std::vector<SequenceStep> sequences;
+    std::vector<uint64_t> ids;   // of the sequences
+    std::vector<bool> on_host;   // [sequences] their tokens are sampled on the host
+    LogitRows rows;              // of `sequences`
+    bool copies_logits = false;  // of some rows
+    int bucket = 0;              // rows of the graph; 0 = none
+    int decode_rows = 0, prefill_rows = 0;
+    double plan_seconds = 0, attention_seconds = 0;
+  };
+
+  size_t ring(uint64_t number) const { return static_cast<size_t>(number % kRing); }
+  int mark(uint64_t number, Part part) const { return static_cast<int>(ring(number)) * kParts + part; }
+  /// The place in tokens_ of the token that a step samples for a sequence.
+  int32_t token_slot(uint64_t number, size_t sequence) const {
+    return static_cast<int32_t>(ring(number)) * options_.max_seqs + static_cast<int32_t>(sequence);
+  }
+  int bucket_of(const Step& step) const;
+  Status queue(const Step& step, OpenStep& open);
+  Status collect_rows(const Step& step, OpenStep& open);
+  Status find_edits(OpenStep& open, size_t sequence, cuda::SampleRow& row);
+  Status upload(const BatchBuilder& batch, int bucket);
+  /// Forward pass and sampling of the uploaded step.
+  Status compute(const OpenStep* marked);
+  Status compute_in_graph(OpenStep& open);
+  Status capture(int bucket);
+  Status copy_logits(OpenStep& open);
+  Status await(const OpenStep& open);
+  std::string describe(const OpenStep& open, bool where) const;
+  void evaluate(OpenStep& open, StepResult& result);
+  void fail(Error error);
+  /// The copy of a row's logits, its result, all in host memory.
+  std::span<float> host_logits(uint64_t number, int row) const;
+  cuda::SampleResult* host_results(uint64_t number) const;
+
+  ModelRunner& runner_;
+  DeviceQueue& queue_;
+  Ops& ops_;
+  ThreadPool& pool_;
+  Options options_;
+  Buffer tokens_;             // i32 [kRing, max_seqs]: what each step samples
+  Buffer results_, scratch_;  // SampleResult [max_logit_rows]; of the sampler
+  EditSlots edits_;
+  HostBuffer host_results_;                   // SampleResult [kRing, max_logit_rows]
+  std::vector<HostBuffer> host_logits_;       // [kRing] f32 [max_logit_rows, vocab], allocated at first use
+  std::vector<int32_t> from_;                 // [rows] place in tokens_ of a future token; -1 = known
+  std::vector<cuda::SampleRow> sample_rows_;  // [logit rows]
+  Tensor from_there_, sample_rows_there_;
+  std::unordered_map<uint64_t, int32_t> newest_;  // by sequence: the place of its token in flight
+  std::map<int, std::unique_ptr<DeviceGraph>> graphs_;
+  bool capture_failed_ = false;
+  std::vector<Sampler> samplers_;  // one per thread of the pool
+  std::deque<std::unique_ptr<OpenStep>> open_;
+  std::optional<Error> failure_;
+  double slowest_ = 0;  // seconds
+  uint64_t submitted_ = 0;
+  Counts counts_;
+};
+
+}  // namespace fovea

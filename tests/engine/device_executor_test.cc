@@ -1,0 +1,284 @@
+// The executor of devices on one whose memory the host cannot access and whose operations run late: answers
+// do not depend on overlap, graphs, chunks, pages or time, and failures end what they must and nothing else.
+#include "engine/device_executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/core.h"
+#include "engine/graph_buckets.h"
+#include "model/kv_groups.h"
+#include "model/model_test_support.h"
+#include "tests/engine/guarded_queue.h"
+#include "tests/reference_device/reference_backend.h"
+#include "tests/reference_device/reference_ops.h"
+
+namespace fovea {
+namespace {
+
+using test::GuardedDevice;
+using test::GuardedQueue;
+using test::ReferenceBackend;
+using test::ReferenceOps;
+using testing::HasSubstr;
+using Tokens = std::vector<int32_t>;
+
+constexpr int kPageSize = 4, kRunning = 6;
+
+struct Answer {
+  Tokens ids;
+  std::vector<TokenLogprobs> logprobs, prompt_logprobs;
+  std::vector<float> last_logits;
+  FinishReason finish = FinishReason::none;
+  std::string error;
+  bool operator==(const Answer&) const = default;
+};
+
+struct Setup {
+  Overlap overlap{2, true};
+  std::vector<int> buckets = {1, 2, 4, 6};
+  int max_batched_tokens = 33;
+  int64_t num_pages = 400;
+  bool latest = false;
+  double patience = 60;
+  uint32_t seed = 0;
+};
+
+class DeviceEngine {
+ public:
+  explicit DeviceEngine(const Setup& setup, const std::string& name = "llama3_gqa4_d16_bf16")
+      : pool_(1), stream_(pool_), registry_(ReferenceBackend::registry(device_)) {
+    const std::string dir = std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
+    const auto config = load_model_config(dir);
+    EXPECT_TRUE(config.ok()) << config.error().message;
+    auto model = Model::load(*config, {.dir = dir, .dtype = DType::f32}, stream_);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    model_ = *std::move(model);
+    const Status placed = model_->place(ops_, stream_);
+    EXPECT_TRUE(placed.ok()) << placed.error().message;
+
+    SchedulerConfig scheduler;
+    scheduler.max_running = kRunning;
+    scheduler.max_batched_tokens = setup.max_batched_tokens;
+    scheduler.max_logit_rows = setup.max_batched_tokens;
+    scheduler.page_size = kPageSize;
+    scheduler.num_pages = setup.num_pages;
+    scheduler.max_seq_len = static_cast<int>(std::min<int64_t>(320, setup.num_pages * kPageSize));
+    scheduler.watermark = 2;
+
+    AttentionConfig attention;
+    attention.backend = std::string(ReferenceBackend::kName);
+    attention.page_size = kPageSize;
+    std::vector<AttentionSpec> specs = attention_specs(*config);
+    for (AttentionSpec& spec : specs) {
+      spec = ModelRunner::resolve(spec, DType::f32, KvCacheDType::float32, KvLayout::hnd, 0);
+      spec.page_size = 0;
+    }
+    const auto selection = select(attention, specs, *parse_device("xpu"), registry_);
+    EXPECT_TRUE(selection.ok()) << (selection.ok() ? "" : selection.error().message);
+    ModelRunner::Options options;
+    options.ops = &ops_;
+    options.open_steps = setup.overlap.open_steps;
+    options.row_bytes = DeviceExecutor::kRowBytes;
+    options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+    options.limits = {kRunning, scheduler.max_batched_tokens, int64_t{kRunning} * scheduler.max_seq_len,
+                      scheduler.max_seq_len};
+    options.kv_dtype = KvCacheDType::float32;
+    options.max_logit_rows = scheduler.max_logit_rows;
+    auto runner = ModelRunner::create(*model_, *selection, registry_, options);
+    EXPECT_TRUE(runner.ok()) << (runner.ok() ? "" : runner.error().message);
+    runner_ = *std::move(runner);
+    kv_ = std::make_unique<KvCache>(*KvCache::create(
+        kv_groups(*config, KvCacheDType::float32, KvLayout::hnd, kPageSize), {setup.num_pages}, device_));
+    runner_->set_kv_cache(*kv_);
+    queue_ = std::make_unique<GuardedQueue>(device_, stream_, setup.latest, setup.seed);
+
+    DeviceExecutor::Options executor;
+    executor.overlap = setup.overlap;
+    executor.max_seqs = kRunning;
+    executor.max_logit_rows = scheduler.max_logit_rows;
+    executor.sampled_vocab = config->vocab_size;
+    executor.buckets = setup.buckets;
+    executor.edit_list_bytes = 0;
+    executor.patience = std::chrono::duration<double>(setup.patience);
+    executor_ = std::make_unique<DeviceExecutor>(*runner_, ops_, *queue_, pool_, executor);
+    const Status captured = executor_->capture_first();
+    EXPECT_TRUE(captured.ok()) << (captured.ok() ? "" : captured.error().message);
+    core_ = std::make_unique<EngineCore>(scheduler, *executor_);
+    context_.vocab_size = context_.sampled_vocab = config->vocab_size;
+    context_.max_seq_len = scheduler.max_seq_len;
+  }
+
+  /// Adds all requests, then steps until the core is idle. `before_step(n)` is called before each step.
+  std::vector<Answer> run(
+      const std::vector<GenerateRequest>& requests,
+      const std::function<void(int)>& before_step = [](int) {}) {
+    std::vector<Answer> answers(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Answer& answer = answers[i];
+      auto created = Request::create(
+          requests[i],
+          [&answer](const RequestOutput& output) {
+            answer.ids.insert(answer.ids.end(), output.token_ids.begin(), output.token_ids.end());
+            answer.logprobs.insert(answer.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
+            if (output.finish == FinishReason::none) return;
+            answer.finish = output.finish;
+            answer.error = output.error.message;
+            answer.prompt_logprobs = output.prompt_logprobs;
+            answer.last_logits = output.last_logits;
+          },
+          context_);
+      EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.error().message);
+      created->front()->set_id(i + 1);
+      core_->add(std::move(created->front()));
+    }
+    for (int step = 0; !core_->idle(); ++step) {
+      before_step(step);
+      core_->step([] {});
+      EXPECT_TRUE(core_->scheduler().consistent());
+    }
+    EXPECT_EQ(core_->scheduler().pages_in_use(), 0);
+    return answers;
+  }
+
+  DeviceExecutor& executor() { return *executor_; }
+  GuardedQueue& queue() { return *queue_; }
+  EngineCore& core() { return *core_; }
+
+ private:
+  ThreadPool pool_;
+  Stream stream_;
+  GuardedDevice device_;  // outlives all members that have its memory
+  ReferenceOps ops_{device_};
+  BackendRegistry registry_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<GuardedQueue> queue_;
+  std::unique_ptr<DeviceExecutor> executor_;
+  RequestContext context_;
+  std::unique_ptr<EngineCore> core_;
+};
+
+/// Greedy and sampled requests, some with log probabilities; long prompts take several chunks.
+std::vector<GenerateRequest> mixed_requests() {
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < 8; ++i) {
+    GenerateRequest request;
+    for (int t = 0; t < 5 + 13 * i; ++t)
+      request.prompt_ids.push_back((t * 7 + i * 31) % 250);
+    request.sampling.max_tokens = 30 + i;
+    request.sampling.ignore_eos = true;
+    request.sampling.temperature = i % 2 ? 0.9f : 0.0f;
+    request.sampling.top_p = i % 3 ? 1.0f : 0.8f;
+    request.sampling.top_k = i == 3 ? 20 : 0;
+    request.sampling.min_p = i == 5 ? 0.02f : 0.0f;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    if (i % 2) request.sampling.logprobs = i == 7 ? 40 : 3;  // more than the device's sampler reports
+    if (i == 2) request.prompt_logprobs = 1;
+    request.last_logits = i == 4;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+constexpr Overlap kOneByOne{1, false}, kAhead{2, true}, kWaits{2, false};
+
+TEST(DeviceExecutor, AnswersDependNeitherOnOverlapNorGraphsNorTime) {
+  const auto requests = mixed_requests();
+  DeviceEngine plain(Setup{kOneByOne, {}});
+  const auto want = plain.run(requests);
+  EXPECT_EQ(plain.executor().counts().overlapped, 0);
+  EXPECT_EQ(plain.executor().counts().replays, 0);
+  for (const Answer& answer : want)
+    EXPECT_EQ(answer.finish, FinishReason::length) << answer.error;
+  EXPECT_EQ(want[7].logprobs.front().top.size(), 40u);
+  EXPECT_EQ(want[2].prompt_logprobs.size(), requests[2].prompt_ids.size() - 1);
+  EXPECT_FALSE(want[4].last_logits.empty());
+
+  int64_t preemptions = 0;
+  for (const Setup& setup :
+       {Setup{}, Setup{kAhead, {}}, Setup{kOneByOne}, Setup{kWaits}, Setup{kAhead, {3}, 17, 400, true},
+        Setup{{3, true}, {1, 2, 4, 6}, 17, 400, false, 60, 1}, Setup{kAhead, {2, 6}, 64, 30, false, 60, 2},
+        Setup{kAhead, {1, 2, 4, 6}, 9, 30, true}}) {
+    DeviceEngine engine(setup);
+    const auto got = engine.run(requests);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(got[i], want[i]) << "request " << i << ", " << setup.max_batched_tokens << " rows, "
+                                 << setup.num_pages << " pages, " << setup.buckets.size() << " graphs";
+    EXPECT_EQ(engine.executor().counts().overlapped > 0, setup.overlap.open_steps > 1);
+    EXPECT_EQ(engine.executor().counts().future_tokens > 0, setup.overlap.future_tokens);
+    EXPECT_EQ(engine.executor().counts().replays > 5, !setup.buckets.empty());
+    preemptions += engine.core().stats().preemptions;
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST(DeviceExecutor, TheFirstGraphsAreCapturedBeforeAnyStepAndOthersWhenNeeded) {
+  DeviceEngine engine(Setup{kAhead, {1, 2, 3, 4, 5, 6}});
+  EXPECT_EQ(engine.executor().graphs(), kFirstBuckets);
+  std::vector<GenerateRequest> requests = mixed_requests();
+  engine.run({requests[0]});
+  EXPECT_EQ(engine.executor().graphs(), kFirstBuckets);
+  engine.run(requests);
+  EXPECT_GT(engine.executor().graphs(), kFirstBuckets);
+}
+
+TEST(DeviceExecutor, WithoutGraphsWhereACaptureIsRefused) {
+  const auto requests = mixed_requests();
+  DeviceEngine plain(Setup{kOneByOne, {}}), refusing(Setup{kAhead, {5, 6}});
+  refusing.queue().refuses_graphs = true;
+  EXPECT_EQ(refusing.run(requests), plain.run(requests));
+  EXPECT_EQ(refusing.executor().counts().replays, 0);
+}
+
+/// A list of biases that is too long for a slot: the host samples, and the sequence's next row waits for it.
+TEST(DeviceExecutor, SamplesOnTheHostWhatTheDeviceHasNoRoomFor) {
+  std::vector<GenerateRequest> requests = mixed_requests();
+  for (const size_t i : {1, 4})
+    for (int32_t token = 0; token < 256; ++token)
+      requests[i].sampling.logit_bias.push_back({token, static_cast<float>(token % 3)});
+  DeviceEngine plain(Setup{kOneByOne, {}}), ahead((Setup()));
+  const auto want = plain.run(requests);
+  EXPECT_GT(plain.executor().counts().host_sampled, 60);
+  EXPECT_NE(want[1].ids, plain.run(mixed_requests())[1].ids);
+  EXPECT_EQ(ahead.run(requests), want);
+  EXPECT_GT(ahead.executor().counts().host_sampled, 60);
+  EXPECT_GT(ahead.executor().counts().future_tokens, 60);
+}
+
+TEST(DeviceExecutor, AStepThatNeverEndsFailsEverythingWithItsPlace) {
+  DeviceEngine engine(Setup{kAhead, {1, 2, 4, 6}, 33, 400, false, 0.05});
+  const auto answers =
+      engine.run(mixed_requests(), [&](int step) { engine.queue().stands_still = step >= 4; });
+  ASSERT_TRUE(engine.executor().failure());
+  EXPECT_THAT(engine.executor().failure()->message, HasSubstr("the device stands still"));
+  EXPECT_THAT(engine.executor().failure()->message, HasSubstr("prompt rows"));
+  EXPECT_THAT(engine.executor().failure()->message, HasSubstr(", in the copy of its arrays)"));
+  for (const Answer& answer : answers)
+    EXPECT_EQ(answer.finish, FinishReason::error);
+  engine.queue().stands_still = false;
+  engine.run({mixed_requests()[0]});  // refused at once, and the core is idle again
+}
+
+TEST(DeviceExecutor, ABrokenDeviceFailsEverythingWithItsReason) {
+  DeviceEngine engine((Setup()));
+  const auto answers = engine.run(mixed_requests(), [&](int step) {
+    if (step == 5) engine.queue().breaks = Error{ErrorCode::internal, "an illegal access"};
+  });
+  ASSERT_TRUE(engine.executor().failure());
+  EXPECT_THAT(engine.executor().failure()->message, HasSubstr("failed: an illegal access"));
+  for (const Answer& answer : answers) {
+    EXPECT_EQ(answer.finish, FinishReason::error);
+    EXPECT_THAT(answer.error, HasSubstr("an illegal access"));
+  }
+  engine.queue().breaks = {};
+}
+
+}  // namespace
+}  // namespace fovea

@@ -1,0 +1,123 @@
+#pragma once
+// The queue of a GuardedDevice: operations run at random times, or as late as possible.
+#include <array>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/philox.h"
+#include "engine/device_queue.h"
+#include "engine/logprobs.h"
+#include "ops/ops.h"
+#include "ops/token_sampler.h"
+#include "tests/reference_device/guarded_device.h"
+
+namespace fovea::test {
+
+class GuardedQueue final : public DeviceQueue {
+ public:
+  /// `latest`: no operation runs before someone waits for it.
+  GuardedQueue(GuardedDevice& device, Stream& stream, bool latest, uint32_t seed)
+      : device_(device), stream_(stream), latest_(latest), rng_(seed) {}
+
+  uint64_t captured = 0;  ///< graphs
+  bool refuses_graphs = false;
+  bool stands_still = false;  ///< no mark is reached any more
+  Status breaks;              ///< an error: returned where marks are reached
+
+  Device& device() override { return device_; }
+  Stream& stream() override { return stream_; }
+  int64_t sample_scratch_bytes(int, int) override { return 64; }
+
+  Status copy_beside(void* to, const void* from, size_t bytes) override {
+    return device_.copy_to_host(to, from, bytes, stream_);
+  }
+  Status wait_for_copies() override { return {}; }
+  Status mark(int mark) override {
+    marks_[static_cast<size_t>(mark)] = device_.queued();
+    return {};
+  }
+  Status mark_beside(int at) override { return mark(at); }
+
+  Result<bool> reached(int mark) override {
+    if (!breaks) return breaks.error();
+    if (stands_still) return false;
+    const uint64_t until = marks_[static_cast<size_t>(mark)];
+    const uint64_t some = device_.ended() + rng_() % (device_.queued() - device_.ended() + 1);
+    device_.run(latest_ ? std::max(device_.ended(), until) : some);
+    return device_.ended() >= until;
+  }
+  Status health() override { return breaks; }
+
+  Result<std::unique_ptr<DeviceGraph>> capture(const std::function<Status()>& work) override {
+    if (refuses_graphs) return unsupported("no graphs here");
+    const uint64_t before = device_.queued();
+    FOVEA_RETURN_IF_ERROR(work());
+    ++captured;
+    return std::unique_ptr<DeviceGraph>(std::make_unique<Graph>(device_, device_.take_back(before)));
+  }
+
+  /// As cuda::launch_sample(), for rows without edits.
+  Status sample(const cuda::SampleArgs& args) override {
+    device_.queue([args] {
+      for (int r = 0; r < args.num_rows; ++r)
+        sample_row(args, args.rows[r], args.results[r]);
+    });
+    return {};
+  }
+
+ private:
+  class Graph final : public DeviceGraph {
+   public:
+    Graph(GuardedDevice& device, std::vector<std::function<void()>> work)
+        : device_(device), work_(std::move(work)) {}
+    Status replay() override {
+      for (const auto& operation : work_)
+        device_.queue(operation);
+      return {};
+    }
+
+   private:
+    GuardedDevice& device_;
+    std::vector<std::function<void()>> work_;
+  };
+
+  static void sample_row(const cuda::SampleArgs& args, const cuda::SampleRow& row, cuda::SampleResult& out) {
+    out = {};
+    out.token = Ops::kNoToken;
+    out.status = cuda::SampleStatus::skipped;
+    if (row.logits_row < 0) return;
+    FOVEA_CHECK(row.edits == 0 && row.mask_row < 0);
+    const std::span<const float> logits(args.logits + row.logits_row * args.row_stride,
+                                        static_cast<size_t>(args.width));
+    const auto drawable = logits.first(static_cast<size_t>(args.vocab));
+    const LogitScan found = scan_logits(drawable);
+    out.status = found.valid ? cuda::SampleStatus::ok : cuda::SampleStatus::bad_logits;
+    if (found.valid && row.token == cuda::kDrawToken) {
+      const DrawRule rule{row.temperature, row.top_k, row.top_p, row.min_p};
+      TokenSampler sampler;
+      out.token = static_cast<int32_t>(
+          sampler.draw(drawable, found.max, rule, philox_uniform(row.seed, row.position)));
+    } else if (found.valid && row.token >= 0) {
+      out.token = row.token;
+    }
+    if (row.slot >= 0) args.tokens[row.slot] = found.valid ? out.token : args.failed_token;
+    if (!found.valid || row.top < 0) return;
+    const TokenLogprobs logprobs = token_logprobs(logits, out.token, row.top);
+    out.logprob = logprobs.token.logprob;
+    out.rank = logprobs.token.rank;
+    for (const TokenLogprob& top : logprobs.top) {
+      out.top_ids[out.num_top] = top.token_id;
+      out.top_logprobs[out.num_top++] = top.logprob;
+    }
+  }
+
+  GuardedDevice& device_;
+  Stream& stream_;
+  bool latest_;
+  std::mt19937 rng_;
+  std::array<uint64_t, kMarks> marks_{};
+};
+
+}  // namespace fovea::test
