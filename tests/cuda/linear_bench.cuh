@@ -72,6 +72,8 @@ inline constexpr BenchShape kSmallShapes[] = {
     {"0.6B down", 1024, 3072, LinearEpilogue::store, false},
     {"20b o", 2880, 4096, LinearEpilogue::store, false},
     {"20b qkv", 5120, 2880, LinearEpilogue::store, false},
+    {"one block", 4096, 64, LinearEpilogue::store, false},
+    {"8 blocks", 4096, 512, LinearEpilogue::store, false},
 };
 
 struct BenchMemory {

@@ -116,7 +116,13 @@ void fill(void* m, int64_t stride, int64_t rows, int64_t k, uint64_t seed, const
   CUDA_CHECK(cudaGetLastError());
 }
 
-/// sum[r][n] and sum of magnitudes of x_r * w_n in fp64; a warp for each output of a chunk of rows.
+/// The magnitude that the matrix instruction aligns by: a subnormal fp16 counts as the smallest normal.
+template <class T>
+__device__ inline double aligned_magnitude(double v) {
+  return std::is_same_v<T, __half> && v != 0 ? fmax(fabs(v), 0x1p-14) : fabs(v);
+}
+
+/// sum[r][n] and sum of magnitudes of x_r * w_n in fp64; a warp for each output.
 template <class T>
 __global__ void reference_sums(const T* x, int64_t x_stride, int rows, const T* w, int64_t n, int64_t k,
                                double* sum, double* magnitude) {
@@ -125,9 +131,9 @@ __global__ void reference_sums(const T* x, int64_t x_stride, int rows, const T* 
   for (int r = 0; r < rows; ++r) {
     double s = 0, a = 0;
     for (int64_t i = threadIdx.x % 32; i < k; i += 32) {
-      const double p = widen(x[r * x_stride + i]) * widen(w[out * k + i]);
-      s += p;
-      a += fabs(p);
+      const double u = widen(x[r * x_stride + i]), v = widen(w[out * k + i]);
+      s += u * v;
+      a += aligned_magnitude<T>(u) * aligned_magnitude<T>(v);
     }
     for (int step = 16; step > 0; step /= 2) {
       s += __shfl_xor_sync(0xffffffffu, s, step);

@@ -13,12 +13,6 @@ static std::vector<Variant> few_variants() {
   v = {"x shared", {}};
   v.options.share = ClusterShare::x;
   all.push_back(v);
-  v = {"stages of 14 KiB", {}};
-  v.options.stage_bytes = 14 << 10;
-  all.push_back(v);
-  v = {"stages of 40 KiB", {}};
-  v.options.stage_bytes = 40 << 10;
-  all.push_back(v);
   return all;
 }
 

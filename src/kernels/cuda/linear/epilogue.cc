@@ -20,6 +20,7 @@ EpilogueParams make_epilogue(const LinearParams& p) {
   e.softcap = p.softcap;
   e.limit = gated ? p.limit : 0.0f;
   if (e.limit > 0.0f) {
+    e.form = GateForm::limited;
     e.linear = 1.702f;
     return e;
   }

@@ -33,23 +33,22 @@ FOVEA_DEVICE float erfc_approx(float x) {
 }
 
 /// activation(gate) * up. 16-bit results: exponentials and reciprocals of relative error 2^-21 or better.
-template <bool kPrecise>
+template <GateForm kForm, bool kPrecise>
 FOVEA_DEVICE float gated_value(const EpilogueParams& e, float gate, float up) {
   constexpr float kLog2E = 1.44269504f;
-  if (e.limit > 0.0f) {  // comparisons that keep NaN
-    gate = gate > e.limit ? e.limit : gate;
-    up = up > e.limit ? e.limit : up < -e.limit ? -e.limit : up;
-    up = __fadd_rn(up, 1.0f);
-  }
   float activated;
-  if (e.form == GateForm::sigmoid) {
-    const float t =
-        __fmul_rn(gate, e.cubic == 0.0f ? e.linear : __fmaf_rn(__fmul_rn(e.cubic, gate), gate, e.linear));
+  if constexpr (kForm == GateForm::sigmoid || kForm == GateForm::limited) {
+    if constexpr (kForm == GateForm::limited) {  // comparisons that keep NaN
+      gate = gate > e.limit ? e.limit : gate;
+      up = up > e.limit ? e.limit : up < -e.limit ? -e.limit : up;
+      up = __fadd_rn(up, 1.0f);
+    }
+    const float t = __fmul_rn(gate, __fmaf_rn(__fmul_rn(e.cubic, gate), gate, e.linear));
     if constexpr (kPrecise)
       activated = __fdiv_rn(gate, __fadd_rn(1.0f, expf(-t)));
     else
       activated = __fmul_rn(gate, rcp_approx(__fadd_rn(1.0f, exp2_approx(__fmul_rn(t, -kLog2E)))));
-  } else if (e.form == GateForm::erf) {
+  } else if constexpr (kForm == GateForm::erf) {
     const float x = __fmul_rn(fabsf(gate), 0.70710678f);
     float tail = 0.0f;
     if constexpr (kPrecise)
@@ -64,10 +63,34 @@ FOVEA_DEVICE float gated_value(const EpilogueParams& e, float gate, float up) {
   return __fmul_rn(activated, up);
 }
 
-/// The scaled and capped logit.
-FOVEA_DEVICE float logit_value(const EpilogueParams& e, float v) {
-  v = __fmul_rn(v, e.scale);
-  return e.softcap > 0.0f ? __fmul_rn(e.softcap, tanhf(__fdiv_rn(v, e.softcap))) : v;
+/// v[i] = activation(gate[i]) * up[i]. The form is chosen outside of the loop: each is straight code.
+template <bool kPrecise, int kCount>
+FOVEA_DEVICE void gate_values(const EpilogueParams& e, const float (&gate)[kCount], const float (&up)[kCount],
+                              float (&v)[kCount]) {
+  const auto all = [&](auto form) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      v[i] = gated_value<decltype(form)::value, kPrecise>(e, gate[i], up[i]);
+  };
+  switch (e.form) {
+    case GateForm::sigmoid: all(std::integral_constant<GateForm, GateForm::sigmoid>()); break;
+    case GateForm::limited: all(std::integral_constant<GateForm, GateForm::limited>()); break;
+    case GateForm::erf: all(std::integral_constant<GateForm, GateForm::erf>()); break;
+    case GateForm::relu: all(std::integral_constant<GateForm, GateForm::relu>()); break;
+  }
+}
+
+/// The scaled and capped logits.
+template <int kCount>
+FOVEA_DEVICE void logit_values(const EpilogueParams& e, float (&v)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    v[i] = __fmul_rn(v[i], e.scale);
+  if (e.softcap > 0.0f) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      v[i] = __fmul_rn(e.softcap, tanhf(__fdiv_rn(v[i], e.softcap)));
+  }
 }
 
 /// One element of y, for edges and the fp32 kernel.
@@ -102,120 +125,109 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&v)[4]) {
 }
 
 /// Accumulators of 8 kGroups columns and of the rows `row` and `row + 8`, as mma.sync and wgmma leave them:
-/// d[4 j + 2 h + i] is column first + 8 j + 2 (lane % 4) + i of row + 8 h. The warp is converged.
+/// d[4 j + 2 h + i] is column first + 8 j + 2 (lane % 4) + i of row + 8 h. The warp is converged. One row at
+/// a time, and branches outside of loops: the code runs once, so that fetching it is what it costs.
 template <class T, bool kGated, int kGroups>
 struct Epilogue {
   static constexpr int kOut = kGated ? kGroups / 2 : kGroups;  // groups of 8 columns of y
+  static constexpr int kChunk = kOut < 4 ? kOut : 4;           // of them at a time
+  static constexpr int kValues = 2 * kChunk;
   const EpilogueParams& e;
 
-  /// `first`: the first column, of y. `groups`: how many groups of 8 columns of y exist, up to kOut.
-  FOVEA_DEVICE void run(float (&d)[4 * kGroups], int row, int first, int groups) const {
-    const int column = first + 2 * (lane_id() & 3);
-    if (e.bias != nullptr) add_bias(d, column, groups);
-    if constexpr (kGated) {
-#pragma unroll
-      for (int j = 0; j < kOut; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          d[4 * j + i] = gated_value<false>(e, d[8 * j + i], d[8 * j + 4 + i]);
-    } else if (e.kind == LinearEpilogue::logits) {
-#pragma unroll
-      for (int i = 0; i < 4 * kOut; ++i)
-        d[i] = logit_value(e, d[i]);
-    }
-    if (e.f32)
-      store_f32(d, row, column, groups);
-    else
-      store_16(d, row, first, groups);
+  /// `warp_row`: the first of the warp's 16 rows. `first`: the first column, of y. `groups`: how many groups
+  /// of 8 columns of y exist, up to kOut.
+  FOVEA_DEVICE void run(const float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
+    if (warp_row < e.rows) finish<0>(d, warp_row + lane_id() / 4, first, groups);
+    if (warp_row + 8 < e.rows) finish<1>(d, warp_row + 8 + lane_id() / 4, first, groups);
   }
 
  private:
-  FOVEA_DEVICE float bias_at(int column) const { return column < e.columns ? __ldg(e.bias + column) : 0.0f; }
-  FOVEA_DEVICE void add_bias(float (&d)[4 * kGroups], int column, int groups) const {
+  template <int kHalf>
+  FOVEA_DEVICE void finish(const float (&d)[4 * kGroups], int row, int first, int groups) const {
 #pragma unroll
-    for (int j = 0; j < kOut; ++j)
-      if (j < groups) {
+    for (int j = 0; j < kOut; j += kChunk) {
+      if (j >= groups) break;  // uniform
+      const int column = first + 8 * j + 2 * (lane_id() & 3), left = groups - j;
+      float v[kValues];
+      if constexpr (kGated) {
+        float gate[kValues], up[kValues];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int c = column + 8 * j + i;
-          const float b = bias_at(c);
-          constexpr int kStep = kGated ? 8 : 4;
-          d[kStep * j + i] = __fadd_rn(d[kStep * j + i], b);
-          d[kStep * j + 2 + i] = __fadd_rn(d[kStep * j + 2 + i], b);
-          if constexpr (kGated) {
-            const float u = c < e.columns ? __ldg(e.bias + e.columns + c) : 0.0f;
-            d[8 * j + 4 + i] = __fadd_rn(d[8 * j + 4 + i], u);
-            d[8 * j + 6 + i] = __fadd_rn(d[8 * j + 6 + i], u);
-          }
+        for (int i = 0; i < kValues; ++i) {
+          gate[i] = d[(j + i / 2) * 8 + 2 * kHalf + i % 2];
+          up[i] = d[(j + i / 2) * 8 + 4 + 2 * kHalf + i % 2];
         }
-      }
-  }
-
-  FOVEA_DEVICE void store_f32(const float (&d)[4 * kGroups], int row, int column, int groups) const {
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      if (row + 8 * h < e.rows) {
-        float* y = static_cast<float*>(e.y) + (row + 8 * h) * e.y_stride;
-#pragma unroll
-        for (int j = 0; j < kOut; ++j)
-          if (j < groups) {
-            const int c = column + 8 * j;
-            if (e.pairs && c + 1 < e.columns) {
-              float2 v{d[4 * j + 2 * h], d[4 * j + 2 * h + 1]};
-              float2* to = reinterpret_cast<float2*>(y + c);
-              if (e.kind == LinearEpilogue::residual) {
-                const float2 old = *to;
-                v = {__fmaf_rn(e.scale, v.x, old.x), __fmaf_rn(e.scale, v.y, old.y)};
-              }
-              *to = v;
-            } else {
-#pragma unroll
-              for (int i = 0; i < 2; ++i)
-                store_value<T>(e, row + 8 * h, c + i, d[4 * j + 2 * h + i]);
-            }
-          }
-      }
-  }
-
-  FOVEA_DEVICE void store_16(const float (&d)[4 * kGroups], int row, int first, int groups) const {
-    const int q = lane_id() & 3;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int r = row + 8 * h;
-      uint16_t* y = static_cast<uint16_t*>(e.y) + r * e.y_stride;
-#pragma unroll
-      for (int j = 0; j < kOut; j += 4) {
-        if (j + 4 <= kOut && e.wide && j < groups) {  // uniform in a warp
-          uint32_t v[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            v[i] = j + i < kOut ? pack<T>(d[4 * (j + i) + 2 * h], d[4 * (j + i) + 2 * h + 1]) : 0;
-          transpose_quad(v);
-          const int c = first + 8 * (j + q);
-          if (r >= e.rows || j + q >= groups) continue;
-          if (c + 8 <= e.columns) {
-            *reinterpret_cast<uint4*>(y + c) = uint4{v[0], v[1], v[2], v[3]};
-          } else {
-#pragma unroll
-            for (int i = 0; i < 8; ++i)
-              if (c + i < e.columns) y[c + i] = static_cast<uint16_t>(v[i / 2] >> (16 * (i % 2)));
-          }
-        } else {
-#pragma unroll
-          for (int i = j; i < j + 4 && i < kOut; ++i)
-            if (i < groups && r < e.rows) {
-              const int c = first + 8 * i + 2 * q;
-              const uint32_t v = pack<T>(d[4 * i + 2 * h], d[4 * i + 2 * h + 1]);
-              if (e.pairs && c + 1 < e.columns) {
-                *reinterpret_cast<uint32_t*>(y + c) = v;
-              } else {
-                if (c < e.columns) y[c] = static_cast<uint16_t>(v);
-                if (c + 1 < e.columns) y[c + 1] = static_cast<uint16_t>(v >> 16);
-              }
-            }
+        if (e.bias != nullptr) {
+          add_bias(e.bias, gate, column);
+          add_bias(e.bias + e.columns, up, column);
         }
+        gate_values<false>(e, gate, up, v);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i)
+          v[i] = d[(j + i / 2) * 4 + 2 * kHalf + i % 2];
+        if (e.bias != nullptr) add_bias(e.bias, v, column);
+        if (e.kind == LinearEpilogue::logits) logit_values(e, v);
+      }
+      if (!e.pairs || first + 8 * (j + min(left, kChunk)) > e.columns) {
+        store_elements(v, row, column, left);
+      } else if (e.f32) {
+        store_f32(v, row, column, left);
+      } else {
+        store_16(v, row, first + 8 * j, left);
       }
     }
+  }
+
+  FOVEA_DEVICE void add_bias(const float* bias, float (&v)[kValues], int column) const {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int c = column + i / 2 * 8 + i % 2;
+      if (c < e.columns) v[i] = __fadd_rn(v[i], __ldg(bias + c));
+    }
+  }
+
+  FOVEA_DEVICE void store_elements(const float (&v)[kValues], int row, int column, int groups) const {
+    if (row >= e.rows) return;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i)
+      if (i / 2 < groups) store_value<T>(e, row, column + i / 2 * 8 + i % 2, v[i]);
+  }
+
+  FOVEA_DEVICE void store_f32(const float (&v)[kValues], int row, int column, int groups) const {
+    if (row >= e.rows) return;
+    float* y = static_cast<float*>(e.y) + row * e.y_stride + column;
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+      if (j < groups) {
+        float2* to = reinterpret_cast<float2*>(y + 8 * j);
+        float2 out{v[2 * j], v[2 * j + 1]};
+        if (e.kind == LinearEpilogue::residual) {
+          const float2 old = *to;
+          out = {__fmaf_rn(e.scale, out.x, old.x), __fmaf_rn(e.scale, out.y, old.y)};
+        }
+        *to = out;
+      }
+  }
+
+  FOVEA_DEVICE void store_16(const float (&v)[kValues], int row, int first, int groups) const {
+    const int q = lane_id() & 3;
+    uint16_t* y = static_cast<uint16_t*>(e.y) + row * e.y_stride + first;
+    uint32_t packed[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i)
+      packed[i] = pack<T>(v[2 * i], v[2 * i + 1]);
+    if constexpr (kChunk == 4) {
+      if (e.wide) {
+        transpose_quad(packed);
+        if (row < e.rows && q < groups)
+          *reinterpret_cast<uint4*>(y + 8 * q) = uint4{packed[0], packed[1], packed[2], packed[3]};
+        return;
+      }
+    }
+    if (row >= e.rows) return;
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j)
+      if (j < groups) *reinterpret_cast<uint32_t*>(y + 8 * j + 2 * q) = packed[j];
   }
 };
 

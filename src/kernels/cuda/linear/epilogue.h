@@ -6,8 +6,12 @@
 
 namespace fovea::cuda {
 
-/// z * sigmoid(t) with t = z (linear + cubic z^2): silu, tanh-approximated gelu, gpt-oss's; or another form.
-enum class GateForm : uint8_t { sigmoid, erf, relu };
+enum class GateForm : uint8_t {
+  sigmoid,  ///< z * sigmoid(z (linear + cubic z^2)): silu, gelu_tanh
+  limited,  ///< the same with a limit: gpt-oss's
+  erf,      ///< gelu
+  relu,
+};
 
 struct EpilogueParams {
   void* y = nullptr;

@@ -118,6 +118,9 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
   const int cluster = p.share == ClusterShare::none ? 1 : 2;
   const int rank = cluster == 2 ? static_cast<int>(cluster_rank()) : 0;
   if (threadIdx.x == 0) {
+    tma_prefetch(&p.x);
+    tma_prefetch(&p.weights);
+    if (p.even) tma_prefetch(&p.fewer);
     for (int i = 0; i < p.stages; ++i) {
       mbarrier_init(full + 8 * i, 1);
       mbarrier_init(empty + 8 * i, static_cast<uint32_t>(4 * kGroups * cluster));
@@ -136,10 +139,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
       for (int t = tiles.first(); t < count; t += tiles.step()) {
         const WgmmaTile tile = tiles.at(t, 64 * kGroups);
         for (int block = 0; block < p.k_blocks; block += p.blocks) {
-          if (cluster == 2)
-            mbarrier_wait_cluster(empty + 8 * at.slot, at.phase ^ 1);
-          else
-            mbarrier_wait(empty + 8 * at.slot, at.phase ^ 1);
+          mbarrier_wait(empty + 8 * at.slot, at.phase ^ 1);
           wgmma_load_stage(p, tile, rank, block, ring + at.slot * p.stage_bytes, full + 8 * at.slot);
           at.next();
         }
@@ -158,59 +158,69 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
         }
       }
     };
-    const uint32_t x_stride = p.x_rows * 128, x_bytes = p.blocks * x_stride;
+    constexpr int kBlocks = wgmma_blocks(kColumns, kGroups);
+    const uint32_t x_stride = p.x_rows * 128;
     for (int t = tiles.first(); t < count; t += tiles.step()) {
       const WgmmaTile tile = tiles.at(t, 64 * kGroups);
-      // Half panels: the 8-row groups of B are `blocks` KiB apart.
+      // Half panels: the 8-row groups of B are kBlocks KiB apart.
       const uint32_t w_stride = p.halves ? kBlockBytes / 2 : tile.units * kBlockBytes;
-      const uint32_t w_groups = p.halves ? p.blocks * (kBlockBytes / 2) : 1024;
+      const uint32_t w_groups = p.halves ? kBlocks * (kBlockBytes / 2) : 1024;
       float d[kColumns / 2];
-      int block = 0;
-      uint32_t held = 0;  // the slot that the batch in flight reads last
-      const auto products = [&](uint32_t stage, int i, bool first) {
-        const uint64_t a =
-            wgmma_descriptor(stage + i * x_stride + group * 8192, 0, 1024, TileSwizzle::span_128);
-        const uint64_t b =
-            wgmma_descriptor(stage + x_bytes + i * w_stride, 0, w_groups, TileSwizzle::span_128);
+      // One batch: the products of kCount k blocks from block i of a stage on.
+      const auto products = [&](auto blocks, uint32_t slot, int i, auto first) {
+        constexpr bool kFirst = decltype(first)::value;
+        const uint32_t stage = ring + slot * p.stage_bytes;
+        uint64_t a = wgmma_descriptor(stage + i * x_stride + group * 8192, 0, 1024, TileSwizzle::span_128);
+        uint64_t b =
+            wgmma_descriptor(stage + kBlocks * x_stride + i * w_stride, 0, w_groups, TileSwizzle::span_128);
         wgmma_fence();
-        if (first)
-          Wgmma<T, kColumns>::template ss<false, false>(d, a, b, false);
-        else
-          Wgmma<T, kColumns>::template ss<false, false>(d, a, b, true);
 #pragma unroll
-        for (int s = 1; s < 4; ++s)
-          Wgmma<T, kColumns>::template ss<false, false>(d, wgmma_advance(a, 32 * s), wgmma_advance(b, 32 * s),
-                                                        true);
+        for (int j = 0; j < decltype(blocks)::value; ++j) {
+          Wgmma<T, kColumns>::template ss<false, false>(d, a, b, !kFirst || j > 0);
+#pragma unroll
+          for (int s = 1; s < 4; ++s)
+            Wgmma<T, kColumns>::template ss<false, false>(d, wgmma_advance(a, 32 * s),
+                                                          wgmma_advance(b, 32 * s), true);
+          a = wgmma_advance(a, x_stride);
+          b = wgmma_advance(b, w_stride);
+        }
         wgmma_commit();
       };
+      using All = std::integral_constant<int, kBlocks>;
+      using One = std::integral_constant<int, 1>;
       mbarrier_wait(full + 8 * at.slot, at.phase);
-      products(ring + at.slot * p.stage_bytes, 0, true);
-      int i = 1;
-      for (block = 1; block < p.k_blocks; ++block, ++i) {
-        bool last_of_stage = false;
-        held = at.slot;
-        if (i == p.blocks) {
-          i = 0;
-          last_of_stage = true;
-          at.next();
-          mbarrier_wait(full + 8 * at.slot, at.phase);
+      int block = kBlocks;
+      if (block <= p.k_blocks) {
+        products(All(), at.slot, 0, std::true_type());
+      } else {
+        products(One(), at.slot, 0, std::true_type());
+        for (int i = 1; i < p.k_blocks; ++i)
+          products(One(), at.slot, i, std::false_type());
+      }
+      for (; block < p.k_blocks; block += kBlocks) {
+        const uint32_t held = at.slot;
+        at.next();
+        mbarrier_wait(full + 8 * at.slot, at.phase);
+        if (block + kBlocks <= p.k_blocks) {
+          products(All(), at.slot, 0, std::false_type());
+          wgmma_wait<1>();
+        } else {
+          for (int i = 0; i < p.k_blocks - block; ++i)
+            products(One(), at.slot, i, std::false_type());
+          wgmma_wait<0>();
         }
-        products(ring + at.slot * p.stage_bytes, i, false);
-        wgmma_wait<1>();
-        if (last_of_stage) release(held);
+        release(held);
       }
       wgmma_wait<0>();
       wgmma_pin(d);
       release(at.slot);
       at.next();
 
-      const int row = tile.row + 64 * group + 16 * (warp % 4) + lane_id() / 4;
-      if (row - lane_id() / 4 < p.epilogue.rows) {
-        constexpr int kUnit = 8;  // columns of y of half a panel, or of a panel of a gated pair
-        const int groups = kGated || p.halves ? tile.units : 2 * tile.units;
-        const int first = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kUnit;
-        Epilogue<T, kGated, kColumns / 8>{p.epilogue}.run(d, row, first, groups);
-      }
+      constexpr int kUnit = 8;  // columns of y of half a panel, or of a panel of a gated pair
+      const int groups = kGated || p.halves ? tile.units : 2 * tile.units;
+      const int column = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kUnit;
+      Epilogue<T, kGated, kColumns / 8>{p.epilogue}.run(d, tile.row + 64 * group + 16 * (warp % 4), column,
+                                                        groups);
       __syncwarp();
     }
   }

@@ -29,11 +29,8 @@ int overrun(const WgmmaPlan& p) {
   return std::max({x, weights, 0});
 }
 
-void choose_stages(WgmmaPlan& p, int64_t k, int stage_bytes) {
-  const int per_block = p.x_rows * 128 + p.units * p.unit_bytes();
-  p.blocks = 8;
-  while (p.blocks > 1 && (p.blocks * per_block > stage_bytes || p.blocks > packed_blocks(k)))
-    p.blocks /= 2;
+void choose_stages(WgmmaPlan& p) {
+  p.blocks = wgmma_blocks(p.columns, p.groups);
   const int pad = overrun(p);
   p.stages = std::min(kWgmmaMaxStages, (kSharedBudget - pad) / p.stage_bytes());
   p.shared_bytes = p.stages * p.stage_bytes() + pad + 1024;
@@ -74,7 +71,7 @@ WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multip
   p.units = static_cast<int>(divide_up(units, p.parts));
   p.columns = instruction_columns(p.units * (p.halves ? 8 : 16));
   p.raster = p.row_tiles;
-  choose_stages(p, k, options.stage_bytes);
+  choose_stages(p);
   const int64_t tiles = int64_t{p.parts} * p.row_tiles;
   p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
   return p;
@@ -89,12 +86,10 @@ WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, co
   p.even = false;
   p.row_tiles = static_cast<int>(divide_up(rows, 128));
   p.x_rows = 128;
-  p.blocks = 1;
   if (p.row_tiles >= 2 && options.share.value_or(ClusterShare::weights) == ClusterShare::weights)
     p.share = ClusterShare::weights;
   p.raster = std::min(p.row_tiles, options.raster);
-  p.stages = kSharedBudget / p.stage_bytes();
-  p.shared_bytes = p.stages * p.stage_bytes() + 1024;
+  choose_stages(p);
   const int64_t tiles = int64_t{p.parts} * divide_up(p.row_tiles, p.cluster()) * p.cluster();
   p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
   return p;

@@ -36,12 +36,17 @@ struct WgmmaPlan {
 inline constexpr int kWgmmaMaxStages = 16;
 inline constexpr int kWgmmaColumns[] = {8, 16, 32, 64, 128, 256};
 
+/// k blocks of a stage, whose products are one batch: long enough to hide what a batch costs beside them.
+constexpr int wgmma_blocks(int columns, int groups) {
+  if (groups == 2) return columns <= 64 ? 2 : 1;
+  return columns <= 16 ? 8 : columns <= 64 ? 4 : columns == 128 ? 2 : 1;
+}
+
 /// Departures from the usual choices, for measurements and tests.
 struct WgmmaOptions {
   std::optional<ClusterShare> share;  ///< where the shape allows it
   std::optional<bool> halves;
-  int stage_bytes = 28 << 10;  ///< about
-  int raster = 16;             ///< of tiles of 128 x 256
+  int raster = 16;  ///< of tiles of 128 x 256
 };
 
 /// For `rows` of a weight with n outputs (gated: gates and ups) and k inputs on `multiprocessors`;
