@@ -32,6 +32,13 @@ struct ExpertShape {
   int64_t hidden = 0, intermediate = 0;  ///< multiples of 8 if 16-bit
 };
 
+/// Chooses the matrix kernels for tests; all give the same bits.
+enum class ExpertKernel : uint8_t {
+  automatic,
+  small,  ///< weights stream past up to 32 rows of an expert at a time
+  large,  ///< tiles of 128 rows
+};
+
 struct ExpertsParams {
   ExpertShape shape;
   int64_t rows = 0;         ///< T
@@ -53,6 +60,7 @@ struct ExpertsParams {
   int64_t out_stride = 0;
   void* scratch = nullptr;  ///< experts_scratch() bytes, 256-byte aligned
   int64_t scratch_bytes = 0;
+  ExpertKernel kernel = ExpertKernel::automatic;
 };
 
 /// Bytes of scratch for up to `max_rows` rows. It stops growing at some thousand rows: more are computed in

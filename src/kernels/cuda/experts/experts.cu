@@ -1,0 +1,161 @@
+#include "kernels/cuda/experts/experts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "device/cuda/cuda_error.h"
+#include "kernels/cuda/experts/group.h"
+#include "kernels/cuda/rows/route.h"
+
+namespace fovea::cuda {
+namespace {
+
+// More rows are computed in several passes: the results in fp32 before the weighted sum would take gigabytes.
+constexpr int64_t kPassRows = 4096;
+// From so many rows for each expert on, on average, tiles of many rows are faster.
+constexpr int64_t kLargeRows = 32;
+
+std::string str(int64_t x) {
+  return std::to_string(x);
+}
+
+/// The scratch's parts for one pass.
+struct Scratch {
+  Grouping groups;
+  void* activations = nullptr;  // [pairs, intermediate]
+  float* results = nullptr;     // [pairs, hidden]
+  int64_t bytes = 0;
+
+  /// With a null `base`, only computes the size.
+  Scratch(const ExpertShape& shape, int64_t rows, std::byte* base) {
+    const int64_t pairs = rows * shape.experts_per_token;
+    const auto take = [&](int64_t size) {
+      std::byte* part = base == nullptr ? nullptr : base + bytes;
+      bytes += (size + 255) / 256 * 256;
+      return part;
+    };
+    const auto ints = [&](int64_t count) { return reinterpret_cast<int32_t*>(take(4 * count)); };
+    groups.num_experts = shape.num_experts;
+    groups.begin = ints(shape.num_experts + 1);
+    groups.row = ints(pairs);
+    groups.pair = ints(pairs);
+    groups.position = ints(pairs);
+    activations = take(pairs * shape.intermediate * static_cast<int64_t>(size_of(shape.dtype)));
+    results = reinterpret_cast<float*>(take(pairs * shape.hidden * 4));
+  }
+};
+
+Status check_matrices(const char* name, const ExpertMatrices& m, int64_t least) {
+  if (m.data == nullptr) return invalid("experts: " + std::string(name) + " must not be null");
+  if (m.stride < least || m.stride % 16 != 0 || reinterpret_cast<uintptr_t>(m.data) % 16 != 0)
+    return invalid("experts: " + std::string(name) + " has a matrix every " + str(m.stride) +
+                   " bytes; it needs at least " + str(least) + ", a multiple of 16 and 16-byte alignment");
+  return {};
+}
+
+Status check(const ExpertsParams& p) {
+  const ExpertShape& s = p.shape;
+  const int most = std::min(kMaxExpertsPerToken, s.num_experts);
+  if (s.num_experts < 1 || s.num_experts > kMaxExperts || s.experts_per_token < 1 ||
+      s.experts_per_token > most)
+    return invalid("experts: " + str(s.experts_per_token) + " of " + str(s.num_experts) + " experts; up to " +
+                   str(kMaxExpertsPerToken) + " of up to " + str(kMaxExperts) + " are supported");
+  const bool packed = s.dtype != DType::f32;
+  if (s.hidden < 1 || s.intermediate < 1 || s.hidden > 1 << 20 || s.intermediate > 1 << 20 ||
+      (packed && (s.hidden % 8 != 0 || s.intermediate % 8 != 0)))
+    return invalid("experts: hidden " + str(s.hidden) + ", intermediate " + str(s.intermediate) +
+                   "; 16-bit weights need multiples of 8");
+  if (p.rows < 0) return invalid("experts: " + str(p.rows) + " rows");
+  if (p.rows == 0) return {};
+  if (p.x == nullptr || p.experts == nullptr || p.weights == nullptr || p.out == nullptr ||
+      p.scratch == nullptr)
+    return invalid("experts: x, experts, weights, out and scratch must not be null");
+  if (p.x_stride < s.hidden || p.out_stride < s.hidden || (p.shared != nullptr && p.shared_stride < s.hidden))
+    return invalid("experts: rows of x, shared and out must be at least " + str(s.hidden) +
+                   " elements apart");
+  if (packed && (p.x_stride % 8 != 0 || reinterpret_cast<uintptr_t>(p.x) % 16 != 0))
+    return invalid("experts: rows of x must be 16-byte aligned");
+  if (p.shared != nullptr && p.shared_dtype != DType::f32 && p.shared_dtype != p.out_dtype)
+    return invalid("experts: shared must be float32 or of out's dtype");
+  if (reinterpret_cast<uintptr_t>(p.scratch) % 256 != 0 || p.scratch_bytes < experts_scratch(s, p.rows))
+    return invalid("experts: " + str(p.scratch_bytes) + " bytes of scratch; " + str(p.rows) + " rows need " +
+                   str(experts_scratch(s, p.rows)) + ", 256-byte aligned");
+  const int64_t gate_up =
+      packed ? packed_expert_bytes(2 * s.intermediate, s.hidden, true) : 8 * s.intermediate * s.hidden;
+  const int64_t down =
+      packed ? packed_expert_bytes(s.hidden, s.intermediate, false) : 4 * s.intermediate * s.hidden;
+  FOVEA_RETURN_IF_ERROR(check_matrices("gate_up", p.gate_up, gate_up));
+  return check_matrices("down", p.down, down);
+}
+
+Status run_product(const GroupedProduct& product, bool gated, const GroupedSize& size, ExpertKernel kernel,
+                   cudaStream_t stream) {
+  if (size.dtype == DType::f32) return launch_grouped_float(product, gated, size, stream);
+  if (kernel == ExpertKernel::automatic)
+    kernel =
+        size.pairs >= kLargeRows * product.groups.num_experts ? ExpertKernel::large : ExpertKernel::small;
+  if (kernel == ExpertKernel::large) return launch_grouped_large(product, gated, size, stream);
+  return launch_grouped_small(product, gated, size, stream);
+}
+
+/// Rows [first, first + rows).
+Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, int multiprocessors,
+                cudaStream_t stream) {
+  const ExpertShape& s = p.shape;
+  const Scratch scratch(s, rows, static_cast<std::byte*>(p.scratch));
+  const auto at = [&](const void* data, DType dtype, int64_t stride) {
+    return data == nullptr
+               ? nullptr
+               : static_cast<const std::byte*>(data) + first * stride * static_cast<int64_t>(size_of(dtype));
+  };
+  const int32_t* ids = p.experts + first * s.experts_per_token;
+  const float* weights = p.weights + first * s.experts_per_token;
+  const int64_t pairs = rows * s.experts_per_token;
+  FOVEA_RETURN_IF_ERROR(launch_group(ids, pairs, s.experts_per_token, scratch.groups, stream));
+
+  const GroupedSize size{s.dtype, pairs, rows, multiprocessors};
+  GroupedProduct up;
+  up.groups = scratch.groups;
+  up.x = at(p.x, s.dtype, p.x_stride), up.x_stride = p.x_stride, up.gathers = true;
+  up.weights = p.gate_up;
+  up.inputs = static_cast<int>(s.hidden), up.outputs = static_cast<int>(s.intermediate);
+  up.scales = p.scales_input ? weights : nullptr;
+  up.f = p.f, up.limit = p.limit, up.out = scratch.activations;
+  FOVEA_RETURN_IF_ERROR(run_product(up, true, size, p.kernel, stream));
+
+  GroupedProduct down;
+  down.groups = scratch.groups;
+  down.x = scratch.activations, down.x_stride = s.intermediate;
+  down.weights = p.down;
+  down.inputs = static_cast<int>(s.intermediate), down.outputs = static_cast<int>(s.hidden);
+  down.out = scratch.results;
+  FOVEA_RETURN_IF_ERROR(run_product(down, false, size, p.kernel, stream));
+
+  CombineParams c;
+  c.groups = scratch.groups;
+  c.experts = ids, c.weights = p.scales_input ? nullptr : weights, c.experts_per_token = s.experts_per_token;
+  c.results = scratch.results;
+  c.shared = at(p.shared, p.shared_dtype, p.shared_stride), c.shared_dtype = p.shared_dtype;
+  c.shared_stride = p.shared_stride;
+  c.out = const_cast<std::byte*>(at(p.out, p.out_dtype, p.out_stride)), c.out_dtype = p.out_dtype;
+  c.out_stride = p.out_stride, c.rows = rows, c.hidden = static_cast<int>(s.hidden);
+  return launch_combine(c, stream);
+}
+
+}  // namespace
+
+int64_t experts_scratch(const ExpertShape& shape, int64_t max_rows) {
+  return Scratch(shape, std::min(max_rows, kPassRows), nullptr).bytes;
+}
+
+Status launch_experts(const ExpertsParams& p, CudaStream& stream) {
+  FOVEA_RETURN_IF_ERROR(check(p));
+  int multiprocessors = 0;
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  for (int64_t first = 0; first < p.rows; first += kPassRows)
+    FOVEA_RETURN_IF_ERROR(
+        run_pass(p, first, std::min(kPassRows, p.rows - first), multiprocessors, stream.handle()));
+  return {};
+}
+
+}  // namespace fovea::cuda

@@ -1,0 +1,51 @@
+#pragma once
+// The two grouped matrix products of a layer's experts: parameters and launches. A "pair" is one row with one
+// of its experts; pairs are sorted by expert, then by row, and `position` is a pair's place in that order.
+#include <cuda_runtime_api.h>
+
+#include "fovea/result.h"
+#include "kernels/cuda/experts/experts.h"
+
+namespace fovea::cuda {
+
+/// Written by the grouping kernel.
+struct Grouping {
+  int32_t* begin = nullptr;  ///< [num_experts + 1] the first position of each expert
+  int32_t* row = nullptr;    ///< [pairs] by position
+  int32_t* pair = nullptr;   ///< [pairs] by position: row * experts_per_token + place among the row's experts
+  int32_t* position = nullptr;  ///< [pairs] by pair; -1 where the expert's id is out of range
+  int num_experts = 0;
+};
+
+struct GroupedProduct {
+  Grouping groups;
+  const void* x = nullptr;  ///< [rows, inputs] if `gathers`, else [pairs, inputs] by position
+  int64_t x_stride = 0;
+  bool gathers = false;
+  ExpertMatrices weights;
+  int inputs = 0, outputs = 0;      ///< outputs of the product: gated: intermediate, of twice as many columns
+  const float* scales = nullptr;    ///< [pairs] by pair: multiplies the sums; null = 1
+  Activation f = Activation::silu;  ///< gated only
+  float limit = 0.0f;
+  void* out = nullptr;  ///< by position: gated [pairs, outputs] of the dtype, else f32 [pairs, outputs]
+};
+
+/// What the host knows of a launch's size.
+struct GroupedSize {
+  DType dtype = DType::bf16;
+  int64_t pairs = 0;
+  int64_t most_rows = 0;  ///< of one expert
+  int multiprocessors = 0;
+};
+
+/// Few rows for each expert: each warp streams a panel of 16 outputs for up to 8, 16 or 32 rows.
+Status launch_grouped_small(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                            cudaStream_t stream);
+/// Many rows for each expert: tiles of 128 rows x 128 outputs.
+Status launch_grouped_large(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                            cudaStream_t stream);
+/// fp32, for proofs: one ascending chain of fma for each output.
+Status launch_grouped_float(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                            cudaStream_t stream);
+
+}  // namespace fovea::cuda
