@@ -225,7 +225,8 @@ void Prover::prove_own_kernels() {
         not_own_.insert({i, phase});
       else
         rows = std::move(own);
-      wants.push_back({std::move(rows), lacking});
+      constexpr int kRounds = 12;  // not every case depends on the value
+      wants.push_back({std::move(rows), lacking, kRounds});
       asked.emplace_back(i, phase);
     }
   satisfy(wants);
@@ -234,7 +235,9 @@ void Prover::prove_own_kernels() {
 }
 
 /// The plainest row of a cell in a phase, and rows that differ from it in a knob that kernels are compiled
-/// for or chosen by: if the row's own kernels serve the cell, they serve one of these.
+/// for or chosen by: if the row's own kernels serve the cell, they serve one of these. Some values matter
+/// only with several rows per sequence (a decode of one row sees all keys, causal or not), and kernels depend
+/// on the limits too, so each pair of the two is included.
 std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
   Levels partial = *space_.fixed_to(cells_[cell]);
   const Levels at = *space_.fixed_to(phase);
@@ -244,6 +247,11 @@ std::vector<Levels> Prover::plain_rows(size_t cell, Phase phase) {
   std::vector<Levels> rows = {plainest};
   for (const Knob knob : {Knob::limits, Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim})
     for (const Levels& row : space_.neighbours(plainest, partial, knob))
+      rows.push_back(row);
+  std::vector<Levels> limits = space_.neighbours(plainest, partial, Knob::limits);
+  limits.push_back(plainest);
+  for (const Levels& base : limits)
+    for (const Levels& row : space_.neighbours(base, partial, Knob::batch))
       rows.push_back(row);
   return rows;
 }

@@ -643,7 +643,7 @@ TEST_F(CudaBackendRefusals, LengthsBeyondTheTableShowInCheckPlan) {
   ASSERT_TRUE(plan.ok()) << error_of(plan);
   EXPECT_EQ(error_of(forward(*backend, **plan, d)), "");
   EXPECT_THAT(error_of(backend->check_plan(**plan, kPages, on())),
-              AllOf(HasSubstr("0 to 32"), HasSubstr("page table")));
+              AllOf(HasSubstr("0 to 32"), HasSubstr("page-table row")));
   expect_lost(step, results(d), 1, 3, "700 and 2500 keys in two pages");
 }
 

@@ -171,9 +171,10 @@ Result<bool> run(const Flags& f) {
   Gpu gpu;
   if (f.device == "cuda") {
 #ifndef FOVEA_MUTATED_LIBRARIES
-    return unsupported(
-        "--device cuda: the CUDA kernels of this build have no defects; configure with -DFOVEA_CUDA=ON "
-        "-DFOVEA_MUTATIONS=ON");
+    if (std::ranges::any_of(wanted, [](const Defect* d) { return d->inside != Mutation::none; }))
+      return unsupported(
+          "--device cuda: the CUDA kernels of this build have no defects; configure with -DFOVEA_CUDA=ON "
+          "-DFOVEA_MUTATIONS=ON, or name a --mutant that is no change of a kernel");
 #endif
     FOVEA_TRY(opened, open_gpu());
     gpu = std::move(opened);
