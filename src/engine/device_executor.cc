@@ -159,7 +159,7 @@ Status DeviceExecutor::find_edits(OpenStep& open, size_t i, cuda::SampleRow& row
   return {};
 }
 
-/// `bucket`: the step is filled up to so many rows, which sample nothing.
+/// `bucket`: the step is padded to this number of rows; padding rows sample nothing.
 Status DeviceExecutor::upload(const BatchBuilder& batch, int bucket) {
   const auto rows = static_cast<size_t>(bucket);
   if (from_.size() < rows) from_.resize(rows, -1);

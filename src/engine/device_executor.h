@@ -33,7 +33,7 @@ class DeviceExecutor final : public Executor {
     std::chrono::duration<double> patience{10};
   };
   static constexpr double kSlowSteps = 10;
-  /// Of the RowArrays of a step, for ModelRunner::Options.
+  /// Bytes of a row in the RowArrays of a step, for ModelRunner::Options.
   static constexpr size_t kRowBytes = sizeof(int32_t), kLogitRowBytes = sizeof(cuda::SampleRow);
 
   /// Bytes on the device that the constructor allocates.

@@ -270,7 +270,7 @@ TEST_P(Goldens, Float32MatchesTransformers) {
   EXPECT_GT(compared, 5);
 }
 
-// In 16 bits the logits are those of fp32 but for rounding: their error is a few parts of a hundred, and a
+// In 16 bits the logits are those of fp32 up to rounding: their error is a few parts of a hundred, and a
 // row alone has the bits that it has among others.
 TEST_P(Goldens, SixteenBitsAreClose) {
   const auto config = load_model_config(fixture(GetParam()));
