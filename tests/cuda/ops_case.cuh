@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -239,6 +240,13 @@ float microseconds(F&& f, int in_graph = 20) {
   cudaEventDestroy(begin), cudaEventDestroy(end);
   cudaGraphExecDestroy(exec), cudaGraphDestroy(graph), cudaStreamDestroy(handle);
   return times[times.size() / 2];
+}
+
+/// Prints how far the checks are.
+inline void progress(const char* what) {
+  static const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf("%s: %.1f s, %d failures\n", what, seconds.count(), failures);
 }
 
 /// False with a message without a GPU: the program then exits with 77.

@@ -566,6 +566,13 @@ static void check_appends() {
         c.norm = false, c.dim = 80, c.rope = 80;
         check_append(c);
       }
+  for (const auto& [dim, rope] :
+       {std::pair{256, 256}, {256, 64}, {192, 128}, {96, 96}, {64, 32}, {128, 4}, {66, 20}, {512, 512}})
+    for (const bool interleaved : {false, true}) {
+      AppendCase c;
+      c.dim = dim, c.rope = rope, c.interleaved = interleaved, c.temperature = interleaved ? 0.1 : 0;
+      check_append(c);
+    }
   AppendCase wide;
   wide.tokens = 4, wide.heads = 40, wide.kv_heads = 8, wide.over_heads = true;
   check_append(wide);
@@ -669,13 +676,15 @@ int main(int argc, char** argv) {
     bench();
     return 0;
   }
+  progress("start");
   check_norms();
-  std::printf("norms done, %d failures\n", failures);
+  progress("norms");
   check_small_ops();
-  std::printf("embed, cast, gather, tokens, gated done, %d failures\n", failures);
+  progress("embed, cast, gather, tokens, gated");
   check_routes();
-  std::printf("route done, %d failures\n", failures);
+  progress("route");
   check_appends();
+  progress("append");
   std::printf("%s: %d failures\n", failures == 0 ? "passed" : "FAILED", failures);
   return failures == 0 ? 0 : 1;
 }

@@ -44,12 +44,19 @@ __device__ void load_row(const T* in, int n, bool by_four, float* row, int lane)
   __syncwarp();
 }
 
+/// 1 / sqrt(mean of squares + eps) from each lane's sum of squares.
+__device__ float norm_factor(const HeadNorm& norm, float sum, int n) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(warp_sum(sum), static_cast<float>(n)), norm.eps)));
+}
+
+/// A lane sums runs of four, 128 apart, then the lanes in a tree.
 __device__ void norm_row(const HeadNorm& norm, int n, float* row, int lane) {
   if (norm.weight == nullptr) return;
   float sum = 0.0f;
-  for (int i = lane; i < n; i += 32)
-    sum = fmaf(row[i], row[i], sum);
-  const float by = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(warp_sum(sum), static_cast<float>(n)) + norm.eps));
+  for (int first = 4 * lane; first < n; first += 128)
+    for (int i = first; i < min(first + 4, n); ++i)
+      sum = fmaf(row[i], row[i], sum);
+  const float by = norm_factor(norm, sum, n);
   for (int i = lane; i < n; i += 32)
     row[i] = __fmul_rn(__fmul_rn(row[i], by), norm.weight[i]);
   __syncwarp();
@@ -95,7 +102,15 @@ __device__ void store_activation(T* out, int n, bool by_four, const float* row, 
   }
 }
 
-/// The scale of one (token, head): NaN when an element of the row is not finite.
+/// The scale of one (token, head) from each lane's largest magnitude: NaN when an element is not finite.
+__device__ float token_scale(float most, bool finite) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+  if (!__all_sync(kAll, finite)) return __int_as_float(0x7fc00000);
+  return fmaxf(__fdiv_rn(most, 127.0f), kLeastTokenScale);
+}
+
 __device__ float token_scale(const float* row, int n, int lane) {
   float most = 0.0f;
   bool finite = true;
@@ -103,11 +118,7 @@ __device__ float token_scale(const float* row, int n, int lane) {
     most = fmaxf(most, fabsf(row[i]));
     finite = finite && fabsf(row[i]) < INFINITY;
   }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
-  if (!__all_sync(kAll, finite)) return __int_as_float(0x7fc00000);
-  return fmaxf(__fdiv_rn(most, 127.0f), kLeastTokenScale);
+  return token_scale(most, finite);
 }
 
 __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const RowPlace& place, float scale,
@@ -221,8 +232,16 @@ __device__ void copy_v(const AppendParams& p, int64_t token, int64_t slot, int h
             v_place(p.kv, slot, head, p.v_head_dim), p.kv.v_scale, p.v_head_dim, row, lane);
 }
 
+}  // namespace
+}  // namespace fovea::cuda
+
+#include "kernels/cuda/append/heads.cuh"
+
+namespace fovea::cuda {
+namespace {
+
 template <class T, bool kExtra>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, 8)
     append_kernel(const __grid_constant__ AppendParams p, const __grid_constant__ Extra extra, bool by_four,
                   int row_floats) {
   extern __shared__ float rows[];
@@ -409,6 +428,15 @@ Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& s
       return {};
     });
   }
+  if (fits_in_registers(p, by_four))
+    return with_type([&](auto type) -> Status {
+      using T = decltype(type);
+      const bool narrow = p.head_dim <= 128 && p.v_head_dim <= 128;
+      const auto kernel = narrow ? append_heads_kernel<T, 1> : append_heads_kernel<T, 2>;
+      kernel<<<static_cast<unsigned>(p.tokens), 32 * kHeadWarps, 0, stream.handle()>>>(p, extra);
+      FOVEA_CUDA_TRY(cudaGetLastError());
+      return {};
+    });
   const int row_floats = whole_fours(p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim);
   const bool with_extra = params.norm_after_rope || params.temperature_scale != 0;
   return with_type([&](auto type) -> Status {
