@@ -5,29 +5,11 @@
 using namespace fovea;
 using namespace fovea::cuda;
 
-static std::vector<Variant> few_variants() {
-  std::vector<Variant> all = {{"chosen", {}}};
-  Variant v{"x not shared", {}};
-  v.options.share = ClusterShare::none;
-  all.push_back(v);
-  v = {"x shared", {}};
-  v.options.share = ClusterShare::x;
-  all.push_back(v);
-  return all;
-}
-
-static std::vector<Variant> many_variants() {
-  std::vector<Variant> all = {{"chosen", {}}};
-  Variant v{"weights not shared", {}};
-  v.options.share = ClusterShare::none;
-  all.push_back(v);
-  v = {"raster 8", {}};
-  v.options.raster = 8;
-  all.push_back(v);
-  v = {"raster 32", {}};
-  v.options.raster = 32;
-  all.push_back(v);
-  return all;
+static Variant variant(const char* name, std::optional<ClusterShare> share, std::optional<int> groups = {},
+                       int raster = 16) {
+  Variant v{name, {}};
+  v.options.share = share, v.options.groups = groups, v.options.raster = raster;
+  return v;
 }
 
 int main(int argc, char** argv) {
@@ -56,12 +38,16 @@ int main(int argc, char** argv) {
     return failures == 0 ? 0 : 1;
   }
   if (!hopper) return 77;
+  const Variant chosen{"chosen", {}}, apart = variant("nothing shared", ClusterShare::none);
   if (what == "bench" || what == "few")
-    bench_few(kBenchShapes, few_variants(), {1, 8, 16, 32, 64}, multiprocessors);
-  if (what == "bench" || what == "small")
-    bench_few(kSmallShapes, {{"chosen", {}}}, {1, 16, 64}, multiprocessors);
-  if (what == "bench" || what == "many") bench_many(many_variants(), {4096, 16384}, multiprocessors);
+    bench_few(kBenchShapes, {chosen, variant("x shared", ClusterShare::x)}, {1, 8, 16, 32, 64},
+              multiprocessors);
+  if (what == "bench" || what == "small") bench_few(kSmallShapes, {chosen}, {1, 16, 64}, multiprocessors);
+  if (what == "bench" || what == "many")
+    bench_many({chosen, apart, variant("raster 8", {}, {}, 8), variant("raster 32", {}, {}, 32)},
+               {4096, 16384}, multiprocessors);
   if (what == "bench" || what == "middle")
-    bench_many({{"chosen", {}}}, {128, 256, 512, 1024, 2048}, multiprocessors);
+    bench_many({chosen, apart, variant("64-row tiles", {}, 1), variant("128-row tiles", {}, 2)},
+               {96, 128, 256, 512, 1024, 2048}, multiprocessors);
   return 0;
 }

@@ -63,34 +63,20 @@ FOVEA_DEVICE float gated_value(const EpilogueParams& e, float gate, float up) {
   return __fmul_rn(activated, up);
 }
 
-/// v[i] = activation(gate[i]) * up[i]. The form is chosen outside of the loop: each is straight code.
-template <bool kPrecise, int kCount>
-FOVEA_DEVICE void gate_values(const EpilogueParams& e, const float (&gate)[kCount], const float (&up)[kCount],
-                              float (&v)[kCount]) {
-  const auto all = [&](auto form) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      v[i] = gated_value<decltype(form)::value, kPrecise>(e, gate[i], up[i]);
-  };
+template <bool kPrecise>
+FOVEA_DEVICE float gated_value(const EpilogueParams& e, float gate, float up) {
   switch (e.form) {
-    case GateForm::sigmoid: all(std::integral_constant<GateForm, GateForm::sigmoid>()); break;
-    case GateForm::limited: all(std::integral_constant<GateForm, GateForm::limited>()); break;
-    case GateForm::erf: all(std::integral_constant<GateForm, GateForm::erf>()); break;
-    case GateForm::relu: all(std::integral_constant<GateForm, GateForm::relu>()); break;
+    case GateForm::sigmoid: return gated_value<GateForm::sigmoid, kPrecise>(e, gate, up);
+    case GateForm::limited: return gated_value<GateForm::limited, kPrecise>(e, gate, up);
+    case GateForm::erf: return gated_value<GateForm::erf, kPrecise>(e, gate, up);
+    default: return gated_value<GateForm::relu, kPrecise>(e, gate, up);
   }
 }
 
-/// The scaled and capped logits.
-template <int kCount>
-FOVEA_DEVICE void logit_values(const EpilogueParams& e, float (&v)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    v[i] = __fmul_rn(v[i], e.scale);
-  if (e.softcap > 0.0f) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      v[i] = __fmul_rn(e.softcap, tanhf(__fdiv_rn(v[i], e.softcap)));
-  }
+/// The scaled and capped logit.
+FOVEA_DEVICE float logit_value(const EpilogueParams& e, float v) {
+  v = __fmul_rn(v, e.scale);
+  return e.softcap > 0.0f ? __fmul_rn(e.softcap, tanhf(__fdiv_rn(v, e.softcap))) : v;
 }
 
 /// One element of y, for edges and the fp32 kernel.
@@ -125,8 +111,10 @@ FOVEA_DEVICE void transpose_quad(uint32_t (&v)[4]) {
 }
 
 /// Accumulators of 8 kGroups columns and of the rows `row` and `row + 8`, as mma.sync and wgmma leave them:
-/// d[4 j + 2 h + i] is column first + 8 j + 2 (lane % 4) + i of row + 8 h. The warp is converged. One row at
-/// a time, and branches outside of loops: the code runs once, so that fetching it is what it costs.
+/// d[4 j + 2 h + i] is column first + 8 j + 2 (lane % 4) + i of row + 8 h. The warp is converged.
+///
+/// The code runs once for each tile, so that fetching instructions is most of its cost: each usual case is
+/// straight code without the others in between, all other cases are one rolled loop.
 template <class T, bool kGated, int kGroups>
 struct Epilogue {
   static constexpr int kOut = kGated ? kGroups / 2 : kGroups;  // groups of 8 columns of y
@@ -135,99 +123,136 @@ struct Epilogue {
   const EpilogueParams& e;
 
   /// `warp_row`: the first of the warp's 16 rows. `first`: the first column, of y. `groups`: how many groups
-  /// of 8 columns of y exist, up to kOut.
-  FOVEA_DEVICE void run(const float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
-    if (warp_row < e.rows) finish<0>(d, warp_row + lane_id() / 4, first, groups);
-    if (warp_row + 8 < e.rows) finish<1>(d, warp_row + 8 + lane_id() / 4, first, groups);
+  /// of 8 columns of y exist, up to kOut. d is overwritten.
+  FOVEA_DEVICE void run(float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
+    if (warp_row >= e.rows) return;
+    const bool whole = e.pairs && first + 8 * groups <= e.columns;
+    const bool wide = whole && (e.wide || (kOut < 4 && !e.f32));
+    if constexpr (kGated) {
+      if (wide && e.form == GateForm::sigmoid)
+        rows<Case::sigmoid16>(d, warp_row, first, groups);
+      else if (wide && e.form == GateForm::limited)
+        rows<Case::limited16>(d, warp_row, first, groups);
+      else
+        others(d, warp_row, first, groups);
+    } else {
+      if (wide && e.kind == LinearEpilogue::store)
+        rows<Case::store16>(d, warp_row, first, groups);
+      else if (whole && e.f32 && e.kind == LinearEpilogue::residual)
+        rows<Case::residual32>(d, warp_row, first, groups);
+      else if (whole && e.f32 && e.softcap <= 0.0f)
+        rows<Case::store32>(d, warp_row, first, groups);
+      else
+        others(d, warp_row, first, groups);
+    }
   }
 
  private:
-  template <int kHalf>
+  enum class Case { store16, store32, residual32, sigmoid16, limited16 };
+
+  template <Case kCase>
+  FOVEA_DEVICE void rows(const float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
+    finish<kCase, 0>(d, warp_row + lane_id() / 4, first, groups);
+    if (warp_row + 8 < e.rows) finish<kCase, 1>(d, warp_row + 8 + lane_id() / 4, first, groups);
+  }
+
+  template <Case kCase, int kHalf>
   FOVEA_DEVICE void finish(const float (&d)[4 * kGroups], int row, int first, int groups) const {
+    const int q = lane_id() & 3;
+    const bool exists = row < e.rows;
+    const float scale = e.kind == LinearEpilogue::logits ? e.scale : 1.0f;
+    const int64_t at = row * e.y_stride + first;
 #pragma unroll
     for (int j = 0; j < kOut; j += kChunk) {
       if (j >= groups) break;  // uniform
-      const int column = first + 8 * j + 2 * (lane_id() & 3), left = groups - j;
+      const int left = groups - j;
       float v[kValues];
+      values<kHalf>(d, j, v);
+      if (e.bias != nullptr) add_bias(e.bias + first + 8 * j + 2 * q, v, left);
       if constexpr (kGated) {
-        float gate[kValues], up[kValues];
-#pragma unroll
-        for (int i = 0; i < kValues; ++i) {
-          gate[i] = d[(j + i / 2) * 8 + 2 * kHalf + i % 2];
-          up[i] = d[(j + i / 2) * 8 + 4 + 2 * kHalf + i % 2];
-        }
-        if (e.bias != nullptr) {
-          add_bias(e.bias, gate, column);
-          add_bias(e.bias + e.columns, up, column);
-        }
-        gate_values<false>(e, gate, up, v);
-      } else {
+        float up[kValues];
+        values<kHalf, 4>(d, j, up);
+        if (e.bias != nullptr) add_bias(e.bias + e.columns + first + 8 * j + 2 * q, up, left);
+        constexpr GateForm kForm = kCase == Case::limited16 ? GateForm::limited : GateForm::sigmoid;
 #pragma unroll
         for (int i = 0; i < kValues; ++i)
-          v[i] = d[(j + i / 2) * 4 + 2 * kHalf + i % 2];
-        if (e.bias != nullptr) add_bias(e.bias, v, column);
-        if (e.kind == LinearEpilogue::logits) logit_values(e, v);
+          v[i] = gated_value<kForm, false>(e, v[i], up[i]);
       }
-      if (!e.pairs || first + 8 * (j + min(left, kChunk)) > e.columns) {
-        store_elements(v, row, column, left);
-      } else if (e.f32) {
-        store_f32(v, row, column, left);
-      } else {
-        store_16(v, row, first + 8 * j, left);
-      }
-    }
-  }
-
-  FOVEA_DEVICE void add_bias(const float* bias, float (&v)[kValues], int column) const {
+      if constexpr (kCase == Case::store32 || kCase == Case::residual32) {
+        float* y = static_cast<float*>(e.y) + at + 8 * j + 2 * q;
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const int c = column + i / 2 * 8 + i % 2;
-      if (c < e.columns) v[i] = __fadd_rn(v[i], __ldg(bias + c));
+        for (int i = 0; i < kChunk; ++i)
+          if (exists && i < left) {
+            float2* to = reinterpret_cast<float2*>(y + 8 * i);
+            if constexpr (kCase == Case::residual32) {
+              const float2 old = *to;
+              *to = {__fmaf_rn(e.scale, v[2 * i], old.x), __fmaf_rn(e.scale, v[2 * i + 1], old.y)};
+            } else {
+              *to = {__fmul_rn(v[2 * i], scale), __fmul_rn(v[2 * i + 1], scale)};
+            }
+          }
+      } else {
+        store_16(v, static_cast<uint16_t*>(e.y) + at + 8 * j, exists, left);
+      }
     }
   }
 
-  FOVEA_DEVICE void store_elements(const float (&v)[kValues], int row, int column, int groups) const {
-    if (row >= e.rows) return;
+  /// The kHalf rows' values of chunk j; of a gated pair's gates (kFrom 0) or ups (4).
+  template <int kHalf, int kFrom = 0>
+  FOVEA_DEVICE static void values(const float (&d)[4 * kGroups], int j, float (&v)[kValues]) {
 #pragma unroll
     for (int i = 0; i < kValues; ++i)
-      if (i / 2 < groups) store_value<T>(e, row, column + i / 2 * 8 + i % 2, v[i]);
+      v[i] = d[(j + i / 2) * (kGated ? 8 : 4) + kFrom + 2 * kHalf + i % 2];
   }
 
-  FOVEA_DEVICE void store_f32(const float (&v)[kValues], int row, int column, int groups) const {
-    if (row >= e.rows) return;
-    float* y = static_cast<float*>(e.y) + row * e.y_stride + column;
+  FOVEA_DEVICE static void add_bias(const float* bias, float (&v)[kValues], int left) {
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j)
-      if (j < groups) {
-        float2* to = reinterpret_cast<float2*>(y + 8 * j);
-        float2 out{v[2 * j], v[2 * j + 1]};
-        if (e.kind == LinearEpilogue::residual) {
-          const float2 old = *to;
-          out = {__fmaf_rn(e.scale, out.x, old.x), __fmaf_rn(e.scale, out.y, old.y)};
-        }
-        *to = out;
-      }
+    for (int i = 0; i < kValues; ++i)
+      if (i / 2 < left) v[i] = __fadd_rn(v[i], __ldg(bias + i / 2 * 8 + i % 2));
   }
 
-  FOVEA_DEVICE void store_16(const float (&v)[kValues], int row, int first, int groups) const {
+  FOVEA_DEVICE static void store_16(const float (&v)[kValues], uint16_t* y, bool exists, int left) {
     const int q = lane_id() & 3;
-    uint16_t* y = static_cast<uint16_t*>(e.y) + row * e.y_stride + first;
     uint32_t packed[kChunk];
 #pragma unroll
     for (int i = 0; i < kChunk; ++i)
       packed[i] = pack<T>(v[2 * i], v[2 * i + 1]);
     if constexpr (kChunk == 4) {
-      if (e.wide) {
-        transpose_quad(packed);
-        if (row < e.rows && q < groups)
-          *reinterpret_cast<uint4*>(y + 8 * q) = uint4{packed[0], packed[1], packed[2], packed[3]};
-        return;
-      }
-    }
-    if (row >= e.rows) return;
+      transpose_quad(packed);
+      if (exists && q < left)
+        *reinterpret_cast<uint4*>(y + 8 * q) = uint4{packed[0], packed[1], packed[2], packed[3]};
+    } else {
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j)
-      if (j < groups) *reinterpret_cast<uint32_t*>(y + 8 * j + 2 * q) = packed[j];
+      for (int i = 0; i < kChunk; ++i)
+        if (exists && i < left) *reinterpret_cast<uint32_t*>(y + 8 * i + 2 * q) = packed[i];
+    }
+  }
+
+  /// Any case, element by element; the accumulators move down by a group of y in each round.
+  FOVEA_DEVICE void others(float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
+    constexpr int kStep = kGated ? 8 : 4;
+    int column = first + 2 * (lane_id() & 3);
+#pragma unroll 1
+    for (int j = 0; j < groups; ++j, column += 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = column + i % 2, row = warp_row + lane_id() / 4 + i / 2 * 8;
+        if (c >= e.columns || row >= e.rows) continue;
+        float v = d[i];
+        if (e.bias != nullptr) v = __fadd_rn(v, __ldg(e.bias + c));
+        if constexpr (kGated) {
+          float up = d[4 + i];
+          if (e.bias != nullptr) up = __fadd_rn(up, __ldg(e.bias + e.columns + c));
+          v = gated_value<false>(e, v, up);
+        } else if (e.kind == LinearEpilogue::logits) {
+          v = logit_value(e, v);
+        }
+        store_value<T>(e, row, c, v);
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kGroups - kStep; ++i)
+        d[i] = d[i + kStep];
+    }
   }
 };
 

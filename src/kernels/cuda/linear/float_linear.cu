@@ -62,17 +62,14 @@ __global__ __launch_bounds__(kThreads) void float_linear(FloatParams p) {
         if (exists(tx + 16 * c)) d[r][c] = __fadd_rn(d[r][c], e.bias[weight_row(tx + 16 * c)]);
     }
     if constexpr (kGated) {
-      const float gate[2] = {d[r][0], d[r][1]}, up[2] = {d[r][2], d[r][3]};
-      float v[2];
-      gate_values<true>(e, gate, up, v);
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-        store_value<float>(e, row, first_column + tx + 16 * c, v[c]);
+        store_value<float>(e, row, first_column + tx + 16 * c, gated_value<true>(e, d[r][c], d[r][c + 2]));
     } else {
-      if (e.kind == LinearEpilogue::logits) logit_values(e, d[r]);
 #pragma unroll
       for (int c = 0; c < 4; ++c)
-        store_value<float>(e, row, first_column + tx + 16 * c, d[r][c]);
+        store_value<float>(e, row, first_column + tx + 16 * c,
+                           e.kind == LinearEpilogue::logits ? logit_value(e, d[r][c]) : d[r][c]);
     }
   }
 }

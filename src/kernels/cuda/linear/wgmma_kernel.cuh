@@ -117,24 +117,29 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   const int cluster = p.share == ClusterShare::none ? 1 : 2;
   const int rank = cluster == 2 ? static_cast<int>(cluster_rank()) : 0;
-  if (threadIdx.x == 0) {
-    tma_prefetch(&p.x);
-    tma_prefetch(&p.weights);
-    if (p.even) tma_prefetch(&p.fewer);
-    for (int i = 0; i < p.stages; ++i) {
-      mbarrier_init(full + 8 * i, 1);
-      mbarrier_init(empty + 8 * i, static_cast<uint32_t>(4 * kGroups * cluster));
+  const bool producer = warp == 4 * kGroups;
+  if (producer) {
+    if (lane_id() == 0) {
+      for (int i = 0; i < p.stages; ++i) {
+        mbarrier_init(full + 8 * i, 1);
+        mbarrier_init(empty + 8 * i, static_cast<uint32_t>(4 * kGroups * cluster));
+      }
+      mbarrier_init_fence();
     }
-    mbarrier_init_fence();
+    __syncwarp();
   }
-  __syncthreads();
-  if (cluster == 2) cluster_sync();
+  if (cluster == 2)
+    cluster_sync();
+  else if (producer)
+    named_barrier_arrive(1, 128 * kGroups + 32);  // the first loads need not wait
+  else
+    named_barrier_sync(1, 128 * kGroups + 32);
 
   const WgmmaTiles tiles{p, rank, cluster};
   const int count = tiles.count();
   WgmmaRing at{p.stages};
 
-  if (warp == 4 * kGroups) {
+  if (producer) {
     if (lane_id() == 0) {
       for (int t = tiles.first(); t < count; t += tiles.step()) {
         const WgmmaTile tile = tiles.at(t, 64 * kGroups);

@@ -37,17 +37,18 @@ void choose_stages(WgmmaPlan& p) {
 }
 
 /// Clocks of a tile's k block: matrix instructions, or its bytes through the multiprocessor's L2 port.
-int64_t tile_clocks(const WgmmaPlan& p, int shared_x, int shared_weights) {
-  constexpr int kPortBytes = 40;
+int64_t block_clocks(const WgmmaPlan& p) {
+  constexpr int kPortBytes = 48;
   const int instruction = std::max(p.columns / 2, 16 + p.columns / 4);
-  const int bytes = p.x_rows * 128 / shared_x + p.units * p.unit_bytes() / shared_weights;
+  const int bytes = p.x_rows * 128 + p.units * p.unit_bytes();
   return std::max(4 * p.groups * instruction, bytes / kPortBytes);
 }
 
-WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors,
+/// `groups`: consumer warpgroups.
+WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, int groups,
                       const WgmmaOptions& options) {
   WgmmaPlan p;
-  p.groups = rows <= 64 ? 1 : 2;
+  p.groups = groups;
   p.row_tiles = static_cast<int>(divide_up(rows, 64 * p.groups));
   const int64_t multiple = rows > 16 ? 16 : 8;  // halves are whole 8-row groups where a cluster shares x
   p.x_rows = static_cast<int>(std::min<int64_t>(divide_up(rows, multiple) * multiple, 64 * p.groups));
@@ -61,10 +62,10 @@ WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multip
   const int64_t rounds = divide_up(units * p.row_tiles, int64_t{multiprocessors} * most);
   const int64_t slots = std::max<int64_t>(rounds * multiprocessors / p.row_tiles, 1);
   p.parts = static_cast<int>(std::min(units, std::max(slots, divide_up(units, most))));
-  // Two CTAs of a cluster load x for each other where it is a large share of the bytes.
+  // Two CTAs of a cluster load x for each other where it is most of the bytes of many rows.
   const bool can_share = p.x_rows % 16 == 0 && k % kBlockInputs == 0 && p.parts >= 2;
-  if (can_share &&
-      options.share.value_or(p.x_rows >= 32 ? ClusterShare::x : ClusterShare::none) == ClusterShare::x) {
+  const ClusterShare usual = groups == 2 ? ClusterShare::x : ClusterShare::none;
+  if (can_share && options.share.value_or(usual) == ClusterShare::x) {
     p.share = ClusterShare::x;
     if (p.parts % 2 != 0) p.parts += divide_up(units, p.parts - 1) <= most ? -1 : 1;
   }
@@ -96,21 +97,29 @@ WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, co
 }
 
 int64_t clocks(const WgmmaPlan& p) {
-  const int64_t tiles = int64_t{p.parts} * divide_up(p.row_tiles, p.share == ClusterShare::weights ? 2 : 1) *
-                        (p.share == ClusterShare::weights ? 2 : 1);
-  return divide_up(tiles, p.ctas) *
-         tile_clocks(p, p.share == ClusterShare::x ? 2 : 1, p.share == ClusterShare::weights ? 2 : 1);
+  const int pairs = p.share == ClusterShare::weights ? 2 : 1;
+  return divide_up(int64_t{p.parts} * divide_up(p.row_tiles, pairs) * pairs, p.ctas) * block_clocks(p);
 }
 
 }  // namespace
 
 WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, LinearKernel kernel,
                      const WgmmaOptions& options) {
-  const WgmmaPlan tile = tile_plan(rows, n, gated, multiprocessors, options);
-  if (kernel == LinearKernel::tile) return tile;
-  const WgmmaPlan stream = stream_plan(rows, n, k, gated, multiprocessors, options);
-  if (kernel == LinearKernel::stream || rows <= 64) return stream;
-  return clocks(stream) < clocks(tile) ? stream : tile;
+  WgmmaPlan best = tile_plan(rows, n, gated, multiprocessors, options);
+  if (kernel == LinearKernel::tile) return best;
+  const auto stream = [&](int groups) {
+    return stream_plan(rows, n, k, gated, multiprocessors, groups, options);
+  };
+  if (rows <= 64) return stream(1);
+  if (kernel == LinearKernel::stream) return stream(options.groups.value_or(2));
+  for (const int groups : {2, 1}) {
+    if (options.groups.value_or(groups) != groups) continue;
+    const WgmmaPlan p = stream(groups);
+    // Even parts for few rows where it makes no difference; rasters for many.
+    const int64_t time = clocks(p), least = clocks(best);
+    if (time < least || (time == least && rows <= 256)) best = p;
+  }
+  return best;
 }
 
 }  // namespace fovea::cuda

@@ -46,7 +46,8 @@ constexpr int wgmma_blocks(int columns, int groups) {
 struct WgmmaOptions {
   std::optional<ClusterShare> share;  ///< where the shape allows it
   std::optional<bool> halves;
-  int raster = 16;  ///< of tiles of 128 x 256
+  std::optional<int> groups;  ///< where more than 64 rows are streamed
+  int raster = 16;            ///< of tiles of 128 x 256
 };
 
 /// For `rows` of a weight with n outputs (gated: gates and ups) and k inputs on `multiprocessors`;
