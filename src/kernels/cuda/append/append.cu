@@ -44,19 +44,38 @@ __device__ void load_row(const T* in, int n, bool by_four, float* row, int lane)
   __syncwarp();
 }
 
-/// 1 / sqrt(mean of squares + eps) from each lane's sum of squares.
-__device__ float norm_factor(const HeadNorm& norm, float sum, int n) {
-  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(warp_sum(sum), static_cast<float>(n)), norm.eps)));
+/// A lane holds two runs of four elements of a head, from lane_run(0) and lane_run(1) on: both sides of four
+/// rotated pairs, or eight neighbours. `lane` counts within the head.
+__device__ int lane_run(const RopeParams& rope, int lane, int run) {
+  const int half = rope.dim / 2;
+  return !rope.interleaved && 4 * lane < half ? 4 * lane + run * half : 8 * lane + 4 * run;
 }
 
-/// A lane sums runs of four, 128 apart, then the lanes in a tree.
-__device__ void norm_row(const HeadNorm& norm, int n, float* row, int lane) {
+/// Whether lane_run() divides a head among lanes.
+constexpr bool in_lane_runs(int head_dim, int rope_dim) {
+  return head_dim % 8 == 0 && head_dim <= 256 && rope_dim % 8 == 0;
+}
+
+/// 1 / sqrt(mean of squares + eps) from the sum of squares.
+__device__ float norm_factor(const HeadNorm& norm, float sum, int n) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(n)), norm.eps)));
+}
+
+/// Lanes sum in the order of append_heads_kernel() where that can take such heads, then in a tree.
+__device__ void norm_row(const HeadNorm& norm, const RopeParams& rope, int n, float* row, int lane) {
   if (norm.weight == nullptr) return;
   float sum = 0.0f;
-  for (int first = 4 * lane; first < n; first += 128)
-    for (int i = first; i < min(first + 4, n); ++i)
+  if (in_lane_runs(n, rope.dim)) {
+    for (int r = 0; r < 2 && 8 * lane < n; ++r)
+      for (int j = 0; j < 4; ++j) {
+        const float x = row[lane_run(rope, lane, r) + j];
+        sum = fmaf(x, x, sum);
+      }
+  } else {
+    for (int i = lane; i < n; i += 32)
       sum = fmaf(row[i], row[i], sum);
-  const float by = norm_factor(norm, sum, n);
+  }
+  const float by = norm_factor(norm, warp_sum(sum), n);
   for (int i = lane; i < n; i += 32)
     row[i] = __fmul_rn(__fmul_rn(row[i], by), norm.weight[i]);
   __syncwarp();
@@ -102,15 +121,7 @@ __device__ void store_activation(T* out, int n, bool by_four, const float* row, 
   }
 }
 
-/// The scale of one (token, head) from each lane's largest magnitude: NaN when an element is not finite.
-__device__ float token_scale(float most, bool finite) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2)
-    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
-  if (!__all_sync(kAll, finite)) return __int_as_float(0x7fc00000);
-  return fmaxf(__fdiv_rn(most, 127.0f), kLeastTokenScale);
-}
-
+/// The scale of one (token, head): NaN when an element of the row is not finite.
 __device__ float token_scale(const float* row, int n, int lane) {
   float most = 0.0f;
   bool finite = true;
@@ -118,7 +129,11 @@ __device__ float token_scale(const float* row, int n, int lane) {
     most = fmaxf(most, fabsf(row[i]));
     finite = finite && fabsf(row[i]) < INFINITY;
   }
-  return token_scale(most, finite);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2)
+    most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+  if (!__all_sync(kAll, finite)) return __int_as_float(0x7fc00000);
+  return fmaxf(__fdiv_rn(most, 127.0f), kLeastTokenScale);
 }
 
 __device__ void store_row(void* data, float* scales, KvCacheDType dtype, const RowPlace& place, float scale,
@@ -232,13 +247,7 @@ __device__ void copy_v(const AppendParams& p, int64_t token, int64_t slot, int h
             v_place(p.kv, slot, head, p.v_head_dim), p.kv.v_scale, p.v_head_dim, row, lane);
 }
 
-}  // namespace
-}  // namespace fovea::cuda
-
 #include "kernels/cuda/append/heads.cuh"
-
-namespace fovea::cuda {
-namespace {
 
 template <class T, bool kExtra>
 __global__ void __launch_bounds__(32 * kWarps, 8)
@@ -256,9 +265,9 @@ __global__ void __launch_bounds__(32 * kWarps, 8)
   const TokenPlace place = place_of(p, token, lane);
   if (!placed(p, place, token, head >= q_heads, lane == 0)) return;
   const auto norm_and_rotate = [&](const HeadNorm& norm) {
-    if (!kExtra || !extra.norm_after_rope) norm_row(norm, p.head_dim, row, lane);
+    if (!kExtra || !extra.norm_after_rope) norm_row(norm, p.rope, p.head_dim, row, lane);
     rotate_row(p.rope, place.position, row, lane);
-    if (kExtra && extra.norm_after_rope) norm_row(norm, p.head_dim, row, lane);
+    if (kExtra && extra.norm_after_rope) norm_row(norm, p.rope, p.head_dim, row, lane);
   };
   if (head < q_heads) {
     load_row(static_cast<const T*>(p.q) + token * p.q_row_stride + head * p.head_dim, p.head_dim, by_four,
@@ -403,12 +412,8 @@ Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& s
   const Extra extra{params.norm_after_rope, params.temperature_scale, params.temperature_floor,
                     params.positions};
   const auto with_type = [&](auto f) {
-    switch (p.dtype) {
-      case DType::f32: return f(float{});
-      case DType::f16: return f(__half{});
-      case DType::bf16: return f(__nv_bfloat16{});
-    }
-    return Status{};
+    if (p.dtype == DType::f32) return f(float{});
+    return p.dtype == DType::f16 ? f(__half{}) : f(__nv_bfloat16{});
   };
   if (params.norm_over_heads && (p.q_norm.weight != nullptr || p.k_norm.weight != nullptr)) {
     const int64_t floats =
@@ -428,15 +433,11 @@ Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& s
       return {};
     });
   }
-  if (fits_in_registers(p, by_four))
-    return with_type([&](auto type) -> Status {
-      using T = decltype(type);
-      const bool narrow = p.head_dim <= 128 && p.v_head_dim <= 128;
-      const auto kernel = narrow ? append_heads_kernel<T, 1> : append_heads_kernel<T, 2>;
-      kernel<<<static_cast<unsigned>(p.tokens), 32 * kHeadWarps, 0, stream.handle()>>>(p, extra);
-      FOVEA_CUDA_TRY(cudaGetLastError());
-      return {};
-    });
+  if (fits_in_lanes(p, by_four) &&
+      with_type([&](auto type) { return launch_heads<decltype(type)>(p, extra, stream.handle()); })) {
+    FOVEA_CUDA_TRY(cudaGetLastError());
+    return {};
+  }
   const int row_floats = whole_fours(p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim);
   const bool with_extra = params.norm_after_rope || params.temperature_scale != 0;
   return with_type([&](auto type) -> Status {

@@ -75,12 +75,17 @@ __global__ void __launch_bounds__(32 * kWarps) route_kernel(const __grid_constan
         if (lane + 32 * i < p.num_experts) sum = __fadd_rn(sum, expf(__fsub_rn(x[i], top)));
       sum = warp_sum(sum);
       weight = mine ? __fdiv_rn(expf(__fsub_rn(chosen, top)), sum) : 0.0f;
-      if (p.renormalize) weight = __fdiv_rn(weight, warp_sum(weight));
+      if (p.renormalize) {
+        const float all = warp_sum(weight);
+        weight = __fdiv_rn(weight, all);
+      }
       break;
     }
     case Router::top_then_softmax: {
-      weight = mine ? expf(__fsub_rn(chosen, __shfl_sync(kAll, chosen, 0))) : 0.0f;
-      weight = __fdiv_rn(weight, warp_sum(weight));
+      const float top = __shfl_sync(kAll, chosen, 0);
+      weight = mine ? expf(__fsub_rn(chosen, top)) : 0.0f;
+      const float all = warp_sum(weight);
+      weight = __fdiv_rn(weight, all);
       break;
     }
     case Router::sigmoid_top: weight = __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-chosen)));
