@@ -27,8 +27,11 @@ std::optional<SchedulingPolicy> parse_scheduling_policy(std::string_view name);
 
 struct EngineConfig {
   std::string model;  ///< a directory in Hugging Face format, or a hub id found in the local cache
-  /// Where the model runs; only a CPU is possible.
+  /// Where the model runs: the CPU or an NVIDIA GPU, see find_device().
   DeviceInfo device = {};
+  int device_index = 0;  ///< of a GPU, as CUDA counts them
+  /// `device` was chosen and not asked for: models that run on the CPU only run there.
+  bool device_is_automatic = false;
   std::optional<DType> dtype;
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;
@@ -38,11 +41,20 @@ struct EngineConfig {
   const BackendRegistry* registry = nullptr;
   /// Files of backends that are built outside of Fovea (fovea/backend_library.h), added to `registry`.
   std::vector<std::string> backend_libraries;
-  int max_running_requests = 64;
-  int max_batched_tokens = 512;      ///< tokens of one step: the chunk of a prefill
+  std::optional<int> max_running_requests;  ///< nullopt = 64, on a GPU 256
+  /// Tokens of one step: the chunk of a prefill. nullopt = 512, on a GPU 8192.
+  std::optional<int> max_batched_tokens;
   std::optional<int> max_seq_len;    ///< overrides the model's context length
-  std::optional<int64_t> num_pages;  ///< of the KV cache; nullopt = from memory_share
-  double memory_share = 0.5;         ///< fraction of the memory that is free after the weights are loaded
+  std::optional<int64_t> num_pages;  ///< of the KV cache; nullopt = what the memory holds
+  /// On a CPU: the KV cache's share of the memory that is free after the weights are loaded.
+  double memory_share = 0.5;
+  /// On a GPU: the share of its memory that all programs together may take, this engine's KV cache included.
+  double gpu_memory_utilization = 0.9;
+  // On a GPU. None of these changes an answer's bits.
+  bool overlap = true;                   ///< a step is scheduled and queued while the one before runs
+  bool cuda_graphs = true;               ///< decode steps run as CUDA graphs
+  std::optional<int> cuda_graph_max_bs;  ///< requests of the largest graph; nullopt = 256
+  std::vector<int> cuda_graph_bs;        ///< requests of each graph; empty = 1, 2, 4, 8, 16, 24, ...
   bool prefix_cache = true;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   int threads = 0;    ///< 0 = one per usable CPU
@@ -155,6 +167,12 @@ struct RequestOutput {
 };
 using OutputSink = std::function<void(const RequestOutput&)>;
 
+/// A part of the memory that an engine takes on its GPU.
+struct MemoryPart {
+  std::string name;
+  int64_t bytes = 0;
+};
+
 /// The resolved configuration, for display and logs.
 struct EngineInfo {
   std::string model_dir, architecture;
@@ -167,6 +185,12 @@ struct EngineInfo {
   double kv_sequences = 0;      ///< sequences of maximum length that the KV cache holds at once
   bool prefix_cache = false;    ///< resolved: off for encoder-decoder models
   int max_seq_len = 0, vocab_size = 0, threads = 0;
+  int max_running_requests = 0, max_batched_tokens = 0;
+  std::string device_name;             ///< "cpu", or "cuda:0"
+  std::vector<MemoryPart> gpu_memory;  ///< what the engine takes on its GPU; empty on a CPU
+  int64_t gpu_memory_total = 0;        ///< bytes of the GPU
+  std::vector<int> cuda_graph_bs;      ///< requests of each graph; empty = none
+  bool overlap = false;
   Selection selection;               ///< a backend for each phase of each kind of layers
   std::vector<AttentionSpec> specs;  ///< the distinct attentions of the model
   std::string rope_choice;           ///< the longrope factors in use and why; empty for other models
@@ -213,6 +237,10 @@ class Engine {
   /// enough memory or threads cannot be created.
   virtual Result<MachineFloor> measure_floor() const = 0;
 
+  /// Why the engine serves nothing any more: its GPU has failed, or stands still. All requests have ended
+  /// with this error, and submit() refuses others. nullopt while it works. Thread-safe.
+  virtual std::optional<Error> failure() const = 0;
+
   /// Queues a request; refuses one that can never run (empty, too long, bad parameters). Each of its
   /// sampling.n answers gets separate outputs, the last with a finish reason. Thread-safe.
   virtual Result<uint64_t> submit(GenerateRequest request, OutputSink sink) = 0;
@@ -238,6 +266,17 @@ class Engine {
   /// Request defaults: generation_config.json over the library's.
   virtual SamplingParams default_sampling() const = 0;
 };
+
+struct EngineDevice {
+  DeviceInfo info;
+  int index = 0;
+  bool automatic = false;
+};
+
+/// The device of a name: "auto" = the first GPU if the build and the machine have one, else the CPU; "cpu";
+/// "cuda" = "cuda:0"; "cuda:N". Errors: another name; a GPU that is not there or too old, a driver that is
+/// not there or too old, a build without CUDA.
+Result<EngineDevice> find_device(std::string_view name);
 
 /// As Engine::apply_chat_template, without an engine: reads only the model's tokenizer and templates.
 Result<std::string> render_chat_prompt(const EngineConfig& config, const ChatRequest& request);

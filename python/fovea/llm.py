@@ -17,7 +17,6 @@ Params = Union[None, SamplingParams, Sequence[SamplingParams]]
 _ANY = object()
 _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "trust_remote_code": (_ANY, ""),
-    "enforce_eager": (_ANY, ""),
     "disable_log_stats": (_ANY, ""),
     "swap_space": (_ANY, ""),
     "enable_chunked_prefill": ((True, None), "prompts are always split into the steps' chunks"),
@@ -33,9 +32,6 @@ _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "convert": (("auto", "none", None), "decoders are not turned into encoders"),
     "enable_lora": ((False, None), "adapters are not supported; merge them into the weights"),
     "speculative_config": ((None,), "there is no speculative decoding"),
-    "gpu_memory_utilization": (
-        (0.9, None), "it counts the weights too; memory_share is the share of what the weights leave"
-    ),
     "hf_overrides": ((None, {}), "change the model's config.json"),
     "limit_mm_per_prompt": ((None, {}), "models read text"),
 }
@@ -96,7 +92,7 @@ class LLM:
         runner: "auto" (by the model), "generate" or "pooling".
         tokenizer: None, or the same as `model`.
         dtype: "auto" (the checkpoint's), "float32", "bfloat16", "float16", or a dtype of torch.
-        device: "auto", "cpu", "cuda", "cuda:1".
+        device: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". Embeddings are computed on the CPU.
         max_model_len: longest sequence in tokens; None = the model's.
         attention_config: an AttentionConfig or a dict of its fields.
         attention_backend: a name, or a member of AttentionBackendEnum; not together with attention_config's backend.
@@ -104,7 +100,10 @@ class LLM:
         kv_layout: the layout of KV pages: "auto", "nhd", "hnd", ...
         block_size: tokens of a KV page; None = the backend's preferred.
         num_gpu_blocks_override: number of KV cache pages; None = determined by memory_share.
-        memory_share: the maximum share of the memory left by the weights that the KV cache uses.
+        memory_share: on the CPU, the maximum share of the memory left by the weights that the KV cache uses.
+        gpu_memory_utilization: on a GPU, the share of its memory that all programs may take, this KV cache included; None = 0.9.
+        enforce_eager: on a GPU, decode steps run without CUDA graphs; the answers have the same bits.
+        disable_overlap_schedule: on a GPU, a step is queued only when the one before has ended; likewise.
         seed: for requests without a seed, and for dummy weights.
         max_num_seqs: maximum number of sequences in a step.
         max_num_batched_tokens: maximum number of tokens in a step.
@@ -140,6 +139,9 @@ class LLM:
         block_size: Optional[int] = None,
         num_gpu_blocks_override: Optional[int] = None,
         memory_share: Optional[float] = None,
+        gpu_memory_utilization: Optional[float] = None,
+        enforce_eager: Optional[bool] = None,
+        disable_overlap_schedule: Optional[bool] = None,
         seed: Optional[int] = 0,
         max_num_seqs: Optional[int] = None,
         max_num_batched_tokens: Optional[int] = None,
@@ -177,6 +179,9 @@ class LLM:
             "page_size": block_size,
             "num_pages": num_gpu_blocks_override,
             "memory_share": memory_share,
+            "gpu_memory_utilization": gpu_memory_utilization,
+            "disable_cuda_graph": enforce_eager,
+            "disable_overlap_schedule": disable_overlap_schedule,
             "seed": seed,
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,

@@ -72,8 +72,11 @@ Status check_fits(const BenchModelFlags& flags, const EngineInfo& info) {
 
 Status run_bench_model(const BenchModelFlags& flags) {
   ModelFlags model = flags.model;
-  model.max_running_requests = std::max(model.max_running_requests, flags.batch);
-  model.max_batched_tokens = std::max(model.max_batched_tokens, flags.batch);
+  // The defaults admit 64 requests and 512 tokens at least.
+  if (model.max_running_requests || flags.batch > 64)
+    model.max_running_requests = std::max(model.max_running_requests.value_or(0), flags.batch);
+  if (model.max_batched_tokens || flags.batch > 512)
+    model.max_batched_tokens = std::max(model.max_batched_tokens.value_or(8192), flags.batch);
   FOVEA_TRY(engine, make_engine(model));
   const EngineInfo& info = engine->info();
   std::fputs(describe_start(info).c_str(), stderr);

@@ -110,9 +110,8 @@ void add_embed(CLI::App& root, EmbedFlags& f) {
   start_group(app, "Model");
   add_dtype(app, f.model, "Of the weights");
   add_device(app, f.model);
-  app.add_option("--max-num-batched-tokens", f.model.max_batched_tokens, "Tokens of one pass")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", f.model.max_batched_tokens, "Tokens of one pass (default: 512)")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.model.max_seq_len,
                  "Longest text in tokens (default: the model's)")
       ->check(CLI::Range(1, 1 << 30));

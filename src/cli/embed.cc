@@ -17,7 +17,7 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   EmbedConfig config;
   config.model = flags.model.model;
   FOVEA_TRY(device, read_device(flags.model.device));
-  config.device = device;
+  if (!device.automatic) config.device = device.info;
   FOVEA_TRY(dtype, read_dtype(flags.model.dtype));
   config.dtype = dtype;
   if (!flags.pooling.empty()) {
@@ -29,7 +29,7 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   config.registry = flags.model.registry;
   config.normalize = flags.normalize;
   config.max_seq_len = flags.model.max_seq_len;
-  config.max_batched_tokens = flags.model.max_batched_tokens;
+  if (flags.model.max_batched_tokens) config.max_batched_tokens = *flags.model.max_batched_tokens;
   config.threads = flags.model.threads;
   config.seed = flags.model.seed;
   config.dummy_weights = flags.model.dummy_weights;

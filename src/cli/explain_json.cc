@@ -130,7 +130,16 @@ std::string server_info_json(const Explanation& e, const EngineInfo& info) {
                       {"kv_bytes", info.kv_bytes},
                       {"weight_bytes", info.weight_bytes},
                       {"workspace_bytes", info.workspace_bytes},
-                      {"rope_choice", info.rope_choice}};
+                      {"rope_choice", info.rope_choice},
+                      {"device", info.device_name},
+                      {"max_running_requests", info.max_running_requests},
+                      {"max_batched_tokens", info.max_batched_tokens},
+                      {"overlap_schedule", info.overlap},
+                      {"cuda_graph_bs", info.cuda_graph_bs},
+                      {"gpu_memory_total", info.gpu_memory_total}};
+  Json& parts = out["effective"]["gpu_memory"] = Json::object();
+  for (const MemoryPart& part : info.gpu_memory)
+    parts[part.name] = part.bytes;
   return dump(out, -1);
 }
 

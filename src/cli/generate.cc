@@ -153,7 +153,7 @@ Status print_answers(Engine& engine, const RequestMaker& make, RowSource& source
 Status run_rows(Engine& engine, const RequestMaker& make, RowSource& source, OutputFile& output) {
   Batch batch;
   batch.what = "generate";
-  batch.max_running = make.flags.model.max_running_requests;
+  batch.max_running = engine.info().max_running_requests;
   batch.request = make;
   batch.line = [&](const RowResult& result) { return to_row(engine, result); };
   return run_batch(engine, source, batch, output);

@@ -73,19 +73,21 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
                  "Pages of the KV cache (default: by memory)")
       ->check(CLI::PositiveNumber);
   app.add_option("--memory-share,--mem-fraction-static", f.memory_share,
-                 "Share of the free memory that the KV cache may take")
+                 "On the CPU: share of the free memory that the KV cache may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  app.add_option("--gpu-memory-utilization", f.gpu_memory_utilization,
+                 "On a GPU: share of its memory that all programs may take, this KV cache included")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", f.no_prefix_cache, "Reuse no prefixes");
   start_group(app, "Scheduling");
   app.add_option("--max-running-requests,--max-num-seqs", f.max_running_requests,
-                 "Sequences that run together")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+                 "Sequences that run together (default: 64, on a GPU 256)")
+      ->check(CLI::Range(1, 65536));
   app.add_option("--max-num-batched-tokens,--chunked-prefill-size", f.max_batched_tokens,
-                 "Tokens of one step")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+                 "Tokens of one step (default: 512, on a GPU 8192)")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--max-seq-len-override,--max-model-len,--context-length", f.max_seq_len,
                  "Longest sequence in tokens (default: the model's)")
       ->check(CLI::Range(1, 1 << 30));
@@ -94,6 +96,16 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
               "Scheduling order: fcfs (arrival order) or priority (lowest \"priority\" of the rows first)"),
           {"fcfs", "priority"})
       ->capture_default_str();
+  app.add_flag("--disable-overlap-schedule", f.no_overlap,
+               "On a GPU: queue a step only when the one before has ended (same bits)");
+  start_group(app, "CUDA graphs");
+  app.add_flag("--disable-cuda-graph", f.no_cuda_graph, "Run decode steps without graphs (same bits)");
+  app.add_option("--cuda-graph-max-bs", f.cuda_graph_max_bs, "Requests of the largest graph (default: 256)")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--cuda-graph-bs", f.cuda_graph_bs,
+                 "Requests of each graph (default: 1, 2, 4, 8, 16, 24, 32, ...)")
+      ->check(CLI::Range(1, 65536))
+      ->delimiter(',');
 }
 
 void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text) {
@@ -102,8 +114,11 @@ void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text) {
 }
 
 void add_device(CLI::App& app, ModelFlags& f) {
-  suggest(app.add_option("--device", f.device, "Where the model runs (default: auto, the CPU)"),
-          {"auto", "cpu"});
+  suggest(
+      app.add_option("--device", f.device,
+                     "Where the model runs: auto, cpu, cuda or cuda:N (default: auto, the GPU if there is "
+                     "one)"),
+      {"auto", "cpu", "cuda"});
 }
 
 void add_json_flag(CLI::App& app, ModelFlags& f) {

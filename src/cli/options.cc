@@ -30,11 +30,10 @@ Result<std::string> demo_model_dir() {
                    "; give --model DIR, a folder in Hugging Face format");
 }
 
-Result<DeviceInfo> read_device(const std::string& name) {
-  if (same_name(name, "auto") || same_name(name, "cpu")) return DeviceInfo{};
-  if (same_name(name, "cuda"))
-    return unsupported("--device " + name + ": models don't run on a GPU in this version; give cpu or auto");
-  return invalid("--device " + name + ": allowed are auto, cpu");
+Result<EngineDevice> read_device(const std::string& name) {
+  auto device = find_device(name);
+  if (!device) return Error{device.error().code, "--device " + name + ": " + device.error().message};
+  return device;
 }
 
 Result<std::optional<DType>> read_dtype(const std::string& name) {
@@ -69,7 +68,9 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
     config.model = flags.model;
   }
   FOVEA_TRY(device, read_device(flags.device));
-  config.device = device;
+  config.device = device.info;
+  config.device_index = device.index;
+  config.device_is_automatic = device.automatic;
   FOVEA_TRY(dtype, read_dtype(flags.dtype));
   config.dtype = dtype;
   FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));
@@ -87,6 +88,11 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   config.max_seq_len = flags.max_seq_len;
   config.num_pages = flags.num_pages;
   config.memory_share = flags.memory_share;
+  config.gpu_memory_utilization = flags.gpu_memory_utilization;
+  config.overlap = !flags.no_overlap;
+  config.cuda_graphs = !flags.no_cuda_graph;
+  config.cuda_graph_max_bs = flags.cuda_graph_max_bs;
+  config.cuda_graph_bs = flags.cuda_graph_bs;
   config.prefix_cache = !flags.no_prefix_cache;
   config.threads = flags.threads;
   config.seed = flags.seed;

@@ -22,11 +22,13 @@ struct ModelFlags {
   AttentionConfig attention;
   std::vector<std::string> backend_libraries;  ///< main.cc loads them into `registry`
   const BackendRegistry* registry = nullptr;   ///< backends to choose from; null = builtin_backends()
-  int max_running_requests = 64;
-  int max_batched_tokens = 512;
+  std::optional<int> max_running_requests, max_batched_tokens;
   std::optional<int> max_seq_len;
   std::optional<int64_t> num_pages;
-  double memory_share = 0.5;
+  double memory_share = 0.5, gpu_memory_utilization = 0.9;
+  bool no_overlap = false, no_cuda_graph = false;
+  std::optional<int> cuda_graph_max_bs;
+  std::vector<int> cuda_graph_bs;
   int threads = 0;
   uint64_t seed = 0;
   bool no_prefix_cache = false;
@@ -165,8 +167,8 @@ Status check_settings(const ModelFlags& flags);
 Result<KvCacheDType> read_kv_cache_dtype(const std::string& name);
 Result<KvLayout> read_kv_layout(const std::string& name);
 
-/// Parses the value of --device: "auto" and "cpu"; the error for "cuda" reports that no model runs there yet.
-Result<DeviceInfo> read_device(const std::string& name);
+/// Parses the value of --device: "auto", "cpu", "cuda", "cuda:N".
+Result<EngineDevice> read_device(const std::string& name);
 /// Parses the value of --dtype; nullopt = auto.
 Result<std::optional<DType>> read_dtype(const std::string& name);
 

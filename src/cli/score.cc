@@ -39,7 +39,7 @@ Status run_score(const ScoreFlags& flags) {
   std::fputs(describe_start(engine->info()).c_str(), stderr);
   Batch batch;
   batch.what = "score";
-  batch.max_running = flags.model.max_running_requests;
+  batch.max_running = engine->info().max_running_requests;
   batch.request = [&](const InputRow& row) { return make_request(*engine, row, flags); };
   batch.line = [&](const RowResult& result) { return to_row(*engine, result, flags); };
   return run_batch(*engine, source, batch, output);

@@ -187,11 +187,20 @@ Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelCon
   return server::TextEncoder{std::move(prompt), static_cast<size_t>(model.encoder->max_position)};
 }
 
+/// The CPU for models that run only there, if the device was not asked for.
+DeviceInfo device_of_model(const ServeFlags& flags, const EngineDevice& device) {
+  if (!device.automatic || device.info.kind == DeviceKind::cpu) return device.info;
+  const auto dir = resolve_model_dir(flags.model.model);
+  if (!dir) return device.info;
+  const auto config = load_model_config(*dir, "none");
+  return config && config->kind != ModelKind::decoder ? DeviceInfo{} : device.info;
+}
+
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   FOVEA_TRY(device, read_device(flags.model.device));
   const std::string device_from =
       same_name(flags.model.device, "auto") ? "this machine" : "--device " + flags.model.device;
-  FOVEA_TRY(explanation, make_explanation(flags.model, device, device_from));
+  FOVEA_TRY(explanation, make_explanation(flags.model, device_of_model(flags, device), device_from));
   // Clients see the served name of the model, not its path.
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
@@ -213,12 +222,12 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   }
   EmbedConfig embed;
   embed.model = config.model;
-  embed.device = config.device;
+  if (!config.device_is_automatic) embed.device = config.device;
   embed.dtype = config.dtype;
   embed.attention = config.attention;
   embed.registry = config.registry;
   embed.max_seq_len = config.max_seq_len;
-  embed.max_batched_tokens = config.max_batched_tokens;
+  if (config.max_batched_tokens) embed.max_batched_tokens = *config.max_batched_tokens;
   embed.threads = config.threads;
   embed.seed = config.seed;
   embed.dummy_weights = config.dummy_weights;
@@ -241,8 +250,11 @@ std::string describe(const Model& model) {
   const auto bytes = [](int64_t count) { return human(static_cast<double>(count)) + "B"; };
   return describe_start(info) + "memory: weights " + bytes(info.weight_bytes) + ", KV cache " +
          bytes(info.kv_bytes) + " (" + bytes(info.kv_bytes_per_token) + " a token), workspace " +
-         bytes(info.workspace_bytes) + ", no graphs; " +
-         bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
+         bytes(info.workspace_bytes) + ", " +
+         (info.cuda_graph_bs.empty()
+              ? "no graphs"
+              : "graphs for up to " + std::to_string(info.cuda_graph_bs.back()) + " requests") +
+         "; " + bytes(info.weight_bytes + info.kv_bytes + info.workspace_bytes) + " in all\n";
 }
 
 /// Logs the text line by line at any log level; programs that start a server wait for these lines.
@@ -280,9 +292,10 @@ void warn_if_open(const ServeFlags& flags, bool keys) {
                      << " without --api-key: anyone who can reach this address can use the model";
 }
 
-/// Waits for a signal, then for requests in flight, up to `shutdown_timeout` seconds.
-void run_until_signal(http::Server& server, server::Service& service, double shutdown_timeout) {
-  while (g_signals.load() == 0)
+/// Waits for a signal or the engine's failure, then for requests in flight, up to `shutdown_timeout` seconds.
+void run_until_signal(http::Server& server, server::Service& service, const Engine* engine,
+                      double shutdown_timeout) {
+  while (g_signals.load() == 0 && !(engine != nullptr && engine->failure()))
     std::this_thread::sleep_for(milliseconds(20));
   notify_system("STOPPING=1");
   const auto start = Clock::now();
@@ -330,7 +343,10 @@ Status run_serve(const ServeFlags& flags) {
   config.cors_origins = std::move(origins);
   config.hosts = hosts;
   config.max_logprobs = flags.model.max_logprobs;
-  config.max_running_requests = std::min(flags.model.max_running_requests, flags.model.max_batched_tokens);
+  if (model.engine) {
+    const EngineInfo& info = model.engine->info();
+    config.max_running_requests = std::min(info.max_running_requests, info.max_batched_tokens);
+  }
   config.max_queued_requests = flags.max_queued_requests;
   config.max_queued_tokens = flags.max_queued_tokens;
   config.max_answer_bytes = flags.max_answer_bytes;
@@ -354,8 +370,10 @@ Status run_serve(const ServeFlags& flags) {
   announce(describe(model) + describe_hosts(hosts, flags) + "ready: " + server->address() + " serves " +
            config.served_names.front() + " after " + seconds);
   notify_system("READY=1");
-  run_until_signal(*server, *service, flags.shutdown_timeout);
+  run_until_signal(*server, *service, model.engine.get(), flags.shutdown_timeout);
   server.reset();  // first: its threads call the service, which uses the model
+  if (model.engine)
+    if (const auto failure = model.engine->failure()) return *failure;
   return {};
 }
 

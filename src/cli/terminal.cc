@@ -30,6 +30,8 @@ std::string describe_start(const EngineInfo& info) {
   text +=
       "page size: " + std::to_string(info.selection.page_size) + " (" + info.selection.page_size_why + ")\n";
   if (!info.rope_choice.empty()) text += info.rope_choice + "\n";
+  if (info.gpu_memory_total > 0)
+    text += "device: " + info.device_name + ", " + info.selection.device.name + "\n";
   return text + kv + ", " + std::string(to_string(info.kv_dtype)) + "\n";
 }
 

@@ -9,7 +9,7 @@ namespace fovea {
 inline Status check_device(const DeviceInfo& device) {
   if (device.kind == DeviceKind::cpu) return {};
   return unsupported("the device is " + describe(device) +
-                     "; models run on the CPU only: give --device cpu, or leave it out");
+                     "; embeddings are computed on the CPU only: give --device cpu, or leave it out");
 }
 
 }  // namespace fovea

@@ -11,6 +11,7 @@
 #include "base/same_name.h"
 #include "engine/core.h"
 #include "engine/cpu_executor.h"
+#include "engine/device_executor.h"
 #include "engine/engine_setup.h"
 #include "fovea/engine.h"
 #include "kernels/cpu/machine.h"
@@ -25,9 +26,10 @@ class EngineImpl final : public Engine {
 
   Status open(const EngineConfig& config);
 
-  const EngineInfo& info() const override { return setup_.info; }
+  const EngineInfo& info() const override { return setup_->info; }
   EngineStats stats() const override;
   EngineSnapshot snapshot() const override;
+  std::optional<Error> failure() const override;
   Result<MachineFloor> measure_floor() const override;
   Result<uint64_t> submit(GenerateRequest request, OutputSink sink) override;
   Status check(const GenerateRequest& request) const override;
@@ -40,11 +42,11 @@ class EngineImpl final : public Engine {
   Result<BoundedTokens> tokenize(std::string_view text, bool add_special_tokens, size_t most) const override;
   std::string detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const override;
   std::string token_bytes(int32_t id) const override {
-    return setup_.tokenizer ? std::string(setup_.tokenizer->token_bytes(id)) : std::string();
+    return setup_->tokenizer ? std::string(setup_->tokenizer->token_bytes(id)) : std::string();
   }
-  bool has_chat_template() const override { return setup_.chat.exists(); }
+  bool has_chat_template() const override { return setup_->chat.exists(); }
   Result<std::string> apply_chat_template(const ChatRequest& request) const override {
-    return setup_.chat.render(request);
+    return setup_->chat.render(request);
   }
   SamplingParams default_sampling() const override;
 
@@ -53,13 +55,14 @@ class EngineImpl final : public Engine {
   /// The answers that `request` asks for, without ids yet.
   Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
                                                              const OutputSink& sink) const;
+  Status make_executor();
   void run();
   /// Engine thread: makes a snapshot if one is wanted.
   void update_snapshot();
   void publish_stats();
 
   // Declaration order matters: each member is destroyed before those it uses.
-  EngineSetup setup_;
+  std::unique_ptr<EngineSetup> setup_ = std::make_unique<EngineSetup>();
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<EngineCore> core_;  // engine thread only
 
@@ -73,6 +76,7 @@ class EngineImpl final : public Engine {
   size_t live_ = 0;  // submitted, final output not delivered yet
   uint64_t next_id_ = 1;
   EngineStats stats_;
+  std::optional<Error> failure_;
   mutable std::condition_variable snapshot_made_;
   mutable bool snapshot_wanted_ = false;  // a caller waits for one: ignore the period
   mutable std::chrono::steady_clock::time_point snapshot_asked_{};
@@ -81,13 +85,27 @@ class EngineImpl final : public Engine {
 };
 
 Status EngineImpl::open(const EngineConfig& config) {
-  FOVEA_RETURN_IF_ERROR(setup_.open(config));
-  setup_.scheduler.num_pages = setup_.kv->num_pages(0);
-  executor_ = std::make_unique<CpuExecutor>(*setup_.runner, *setup_.stream);
-  core_ = std::make_unique<EngineCore>(setup_.scheduler, *executor_);
+  FOVEA_RETURN_IF_ERROR(setup_->open(config));
+  setup_->scheduler.num_pages = setup_->kv->num_pages(0);
+  FOVEA_RETURN_IF_ERROR(make_executor());
+  core_ = std::make_unique<EngineCore>(setup_->scheduler, *executor_);
   stats_ = core_->stats();
   snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+Status EngineImpl::make_executor() {
+  if (!setup_->gpu) {
+    executor_ = std::make_unique<CpuExecutor>(*setup_->runner, *setup_->stream);
+    return {};
+  }
+  EngineGpu& gpu = *setup_->gpu;
+  auto executor = std::make_unique<DeviceExecutor>(*setup_->runner, *gpu.ops, *gpu.queue, *setup_->pool,
+                                                   setup_->executor);
+  FOVEA_RETURN_IF_ERROR(executor->capture_first());
+  setup_->log_gpu_memory();
+  executor_ = std::move(executor);
   return {};
 }
 
@@ -99,9 +117,20 @@ EngineImpl::~EngineImpl() {
   }
   work_.notify_one();
   thread_.join();
+  if (!failure_) return;
+  // Calls to a device that stands still do not return: its memory is left to the driver.
+  (void)core_.release();
+  (void)executor_.release();
+  (void)setup_.release();
+}
+
+std::optional<Error> EngineImpl::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void EngineImpl::run() {
+  executor_->begin_thread();
   std::vector<std::unique_ptr<Request>> arrived;
   std::vector<uint64_t> cancelled;
   for (bool stop = false; !stop;) {
@@ -139,6 +168,7 @@ void EngineImpl::publish_stats() {
   EngineStats stats = core_->stats();
   std::lock_guard lock(mutex_);
   stats_ = std::move(stats);
+  failure_ = core_->failure();
 }
 
 EngineStats EngineImpl::stats() const {
@@ -148,7 +178,7 @@ EngineStats EngineImpl::stats() const {
 
 Result<MachineFloor> EngineImpl::measure_floor() const {
   try {
-    ThreadPool pool(setup_.info.threads);  // the engine thread uses setup_.pool
+    ThreadPool pool(setup_->info.threads);  // the engine thread uses setup_->pool
     return measure_machine_floor(pool);
   } catch (const std::exception& error) {
     return Error{ErrorCode::out_of_memory,
@@ -192,11 +222,11 @@ EngineSnapshot EngineImpl::snapshot() const {
 Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateRequest request,
                                                                        const OutputSink& sink) const {
   const int priority = request.priority;
-  if (priority != 0 && setup_.scheduler.policy != SchedulingPolicy::priority)
+  if (priority != 0 && setup_->scheduler.policy != SchedulingPolicy::priority)
     return invalid("priority is " + std::to_string(priority) +
                    ", but requests are served in arrival order; start with --scheduling-policy priority");
-  FOVEA_TRY(encoder, take_encoder_input(request, setup_.model_config));
-  FOVEA_TRY(answers, Request::create(std::move(request), sink, setup_.context));
+  FOVEA_TRY(encoder, take_encoder_input(request, setup_->model_config));
+  FOVEA_TRY(answers, Request::create(std::move(request), sink, setup_->context));
   for (auto& answer : answers) {
     answer->sequence.priority = priority;
     answer->sequence.encoder = encoder;
@@ -210,6 +240,7 @@ Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
+    if (failure_) return Error{ErrorCode::internal, "the engine has failed: " + failure_->message};
     id = next_id_;
     next_id_ += answers.size();
     live_ += answers.size();
@@ -243,8 +274,9 @@ void EngineImpl::wait_idle() {
 
 Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_special_tokens,
                                            size_t most) const {
-  if (setup_.tokenizer)
-    if (const size_t least = setup_.tokenizer->least_ids(text); least > most) return BoundedTokens{{}, least};
+  if (setup_->tokenizer)
+    if (const size_t least = setup_->tokenizer->least_ids(text); least > most)
+      return BoundedTokens{{}, least};
   FOVEA_TRY(ids, encode(text, add_special_tokens, most));
   if (ids.size() > most) return BoundedTokens{{}, ids.size()};
   return BoundedTokens{std::move(ids), 0};
@@ -254,26 +286,26 @@ Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_speci
 /// tokens.
 Result<std::vector<int32_t>> EngineImpl::encode(std::string_view text, bool add_special_tokens,
                                                 size_t most) const {
-  if (!setup_.tokenizer)
-    return not_found(setup_.info.model_dir + "/tokenizer.json is missing; add it or give token ids");
+  if (!setup_->tokenizer)
+    return not_found(setup_->info.model_dir + "/tokenizer.json is missing; add it or give token ids");
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
   options.most_ids = most == SIZE_MAX ? most : most + 1;  // a doubled BOS may be removed below
-  auto ids = setup_.tokenizer->encode(text, options);
+  auto ids = setup_->tokenizer->encode(text, options);
   // Text from an external chat template may already begin with the BOS token that the tokenizer adds.
   if (add_special_tokens && ids && ids->size() > 1 && (*ids)[0] == (*ids)[1] &&
-      (*ids)[0] == setup_.tokenizer->bos_token_id())
+      (*ids)[0] == setup_->tokenizer->bos_token_id())
     ids->erase(ids->begin());
   return ids;
 }
 
 std::string EngineImpl::detokenize(const std::vector<int32_t>& ids, bool skip_special_tokens) const {
-  return setup_.tokenizer ? setup_.tokenizer->decode(ids, skip_special_tokens) : std::string();
+  return setup_->tokenizer ? setup_->tokenizer->decode(ids, skip_special_tokens) : std::string();
 }
 
 SamplingParams EngineImpl::default_sampling() const {
   SamplingParams p;
-  const ModelConfig& c = setup_.model_config;
+  const ModelConfig& c = setup_->model_config;
   if (c.temperature) p.temperature = *c.temperature;
   if (c.top_p) p.top_p = *c.top_p;
   if (c.min_p) p.min_p = *c.min_p;

@@ -6,18 +6,29 @@
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
-#include "engine/check_device.h"
 #include "engine/check_range.h"
+#include "engine/graph_buckets.h"
 #include "engine/kv_sizing.h"
 #include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "model/kv_groups.h"
+#include "tensor/cuda_device.h"
 
 namespace fovea {
 namespace {
 
 // Logits buffer of a step that scores prompts: bounded, with enough rows for an efficient LM head GEMM.
 constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
+
+// Defaults of EngineConfig, by device.
+constexpr int kCpuRequests = 64, kGpuRequests = 256, kCpuTokens = 512, kGpuTokens = 8192;
+
+/// An upper bound of the memory of CUDA graphs and of the kernels' code, which the driver allocates.
+int64_t graph_bytes(size_t graphs, size_t layers) {
+  constexpr int64_t kCode = int64_t{96} << 20, kNode = 2 << 10;
+  const int64_t nodes = 16 + 12 * static_cast<int64_t>(layers);
+  return kCode + static_cast<int64_t>(graphs) * nodes * kNode;
+}
 
 /// The most keys that a query sees in any layer, its own included; 0 = some layer sees all.
 int window_of(const ModelConfig& config) {
@@ -45,6 +56,7 @@ std::string describe_rope_choice(const ModelConfig& config, int max_seq_len) {
 
 Status EngineSetup::open(const EngineConfig& config) {
   FOVEA_TRY(registry, with_backend_libraries(backends_or_builtin(config.registry), config.backend_libraries));
+  device_ = config.device;
   FOVEA_RETURN_IF_ERROR(check_config(config));
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   info.model_dir = dir;
@@ -53,6 +65,7 @@ Status EngineSetup::open(const EngineConfig& config) {
   if (model_config.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config.architecture +
                        " is an encoder, which generates no text; use fovea embed");
+  FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(load_text(config));
@@ -66,11 +79,40 @@ Status EngineSetup::open(const EngineConfig& config) {
 }
 
 Status EngineSetup::check_config(const EngineConfig& config) {
-  FOVEA_RETURN_IF_ERROR(check_device(config.device));
+  if (device_.kind != DeviceKind::cpu && device_.kind != DeviceKind::cuda)
+    return unsupported("the device is " + describe(device_) +
+                       "; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
-  FOVEA_RETURN_IF_ERROR(check_range("max_running_requests", config.max_running_requests, 1, 1 << 16));
-  FOVEA_RETURN_IF_ERROR(check_range("max_batched_tokens", config.max_batched_tokens, 1, kMaxBatchedTokens));
+  FOVEA_RETURN_IF_ERROR(
+      check_range("max_running_requests", config.max_running_requests.value_or(1), 1, 1 << 16));
+  FOVEA_RETURN_IF_ERROR(
+      check_range("max_batched_tokens", config.max_batched_tokens.value_or(1), 1, kMaxBatchedTokens));
   FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
+  if (!(config.gpu_memory_utilization > 0 && config.gpu_memory_utilization <= 1))
+    return invalid("--gpu-memory-utilization is " + std::to_string(config.gpu_memory_utilization) +
+                   "; it must be above 0 and at most 1");
+  return {};
+}
+
+Status EngineSetup::choose_device(const EngineConfig& config) {
+  if (device_.kind == DeviceKind::cuda && model_config.kind != ModelKind::decoder) {
+    if (!config.device_is_automatic)
+      return unsupported(model_config.architecture +
+                         " runs on the CPU only; decoders run on a GPU too: give --device cpu");
+    FOVEA_LOG(info) << model_config.architecture << " runs on the CPU; only decoders run on the GPU";
+    device_ = {};
+  }
+  const bool cpu = device_.kind == DeviceKind::cpu;
+  info.device_name = cpu ? "cpu" : "cuda:" + std::to_string(config.device_index);
+  info.max_running_requests = config.max_running_requests.value_or(cpu ? kCpuRequests : kGpuRequests);
+  info.max_batched_tokens = config.max_batched_tokens.value_or(cpu ? kCpuTokens : kGpuTokens);
+  max_seqs_ = std::min(info.max_running_requests, info.max_batched_tokens);
+  if (cpu) return {};
+  FOVEA_TRY(buckets,
+            graph_buckets({config.cuda_graphs, config.cuda_graph_max_bs, config.cuda_graph_bs}, max_seqs_));
+  info.cuda_graph_bs = executor.buckets = std::move(buckets);
+  info.overlap = config.overlap;
+  executor.overlap = config.overlap ? Overlap{2, true} : Overlap{1, false};
   return {};
 }
 
@@ -86,20 +128,19 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   info.architecture = model_config.architecture;
   info.dtype = config.dtype.value_or(model_config.dtype);
   info.vocab_size = model_config.vocab_size;
-  max_seqs_ = std::min(config.max_running_requests, config.max_batched_tokens);
   const int64_t rows = kMaxLogitsBytes / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
-  max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, config.max_batched_tokens));
+  max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, info.max_batched_tokens));
   if (config.attention.use_non_causal.value_or(false)) {
     // Each row of a prompt sees the whole prompt, so a prompt is computed in one step, with the logits of all
     // its rows if requested. The keys of a shared prefix depend on the tokens after it, so it cannot be
     // cached.
     scheduler.whole_prompts = true;
-    context.max_prompt_len = config.max_batched_tokens;
+    context.max_prompt_len = info.max_batched_tokens;
     context.whole_prompts_from = setting(config.attention, "use_non_causal");
-    max_logit_rows_ = config.max_batched_tokens;
+    max_logit_rows_ = info.max_batched_tokens;
   }
-  scheduler.max_running = config.max_running_requests;
-  scheduler.max_batched_tokens = config.max_batched_tokens;
+  scheduler.max_running = info.max_running_requests;
+  scheduler.max_batched_tokens = info.max_batched_tokens;
   scheduler.max_logit_rows = max_logit_rows_;
   scheduler.policy = config.scheduling_policy;
   scheduler.max_seq_len = info.max_seq_len;
@@ -117,14 +158,14 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
 Status EngineSetup::select_backends(const EngineConfig& config, const BackendRegistry& registry) {
   info.kv_dtype = resolve(config.kv_cache_dtype, info.dtype);
   info.kv_layout = config.kv_layout == KvLayout::auto_ ? KvLayout::hnd : config.kv_layout;
-  activations_ = activation_dtype(config.device, info.dtype);
+  activations_ = activation_dtype(device_, info.dtype);
   for (AttentionSpec spec : attention_specs(model_config)) {
     spec = with_settings(ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, 0),
                          config.attention);
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info.specs, spec) == info.specs.end()) info.specs.push_back(spec);
   }
-  FOVEA_TRY(selection, select(config.attention, info.specs, config.device, registry));
+  FOVEA_TRY(selection, select(config.attention, info.specs, device_, registry));
   if (size_of(info.kv_dtype) == 0)  // a backend can read it, but no kernel writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());
@@ -164,6 +205,26 @@ Status EngineSetup::load_text(const EngineConfig& config) {
   return {};
 }
 
+ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) const {
+  ModelRunner::Options options;
+  options.limits = {max_seqs_, info.max_batched_tokens, int64_t{max_seqs_} * info.max_seq_len,
+                    info.max_seq_len};
+  options.attention = config.attention;
+  options.activations = activations_;
+  options.kv_dtype = info.kv_dtype;
+  options.kv_layout = info.kv_layout;
+  options.max_logit_rows = max_logit_rows_;
+  options.max_encoder_len = scheduler.max_encoder_len;
+  options.max_encoder_rows = scheduler.max_encoder_rows();
+  if (!gpu) return options;
+  options.limits.split_prefill = false;  // chunks of a prompt do not change its bits
+  options.ops = gpu->ops.get();
+  options.open_steps = executor.overlap.open_steps;
+  options.row_bytes = DeviceExecutor::kRowBytes;
+  options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+  return options;
+}
+
 Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry& registry) {
   ModelLoadOptions options;
   options.dir = info.model_dir;
@@ -171,51 +232,103 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   options.dummy_weights = config.dummy_weights;
   options.seed = config.seed;
   options.progress = config.load_progress;
+  options.deferred = device_.kind == DeviceKind::cuda;
+  if (options.deferred) {
+    FOVEA_TRY(opened, EngineGpu::open(config.device_index, activations_));
+    gpu = std::move(opened);
+  }
   FOVEA_TRY(loaded, Model::load(model_config, options, *stream));
   model = std::move(loaded);
+  if (gpu) {
+    FOVEA_RETURN_IF_ERROR(fit_gpu_memory(config, registry));
+    FOVEA_RETURN_IF_ERROR(model->place(*gpu->ops, *gpu->stream, {pool.get(), config.load_progress}));
+  }
   info.weight_bytes = model->weight_bytes();
   info.weight_bytes_per_token = model->weight_bytes_per_token();
-
-  ModelRunner::Options runner_options;
-  runner_options.limits = {max_seqs_, config.max_batched_tokens, int64_t{max_seqs_} * info.max_seq_len,
-                           info.max_seq_len};
-  runner_options.attention = config.attention;
-  runner_options.activations = activations_;
-  runner_options.kv_dtype = info.kv_dtype;
-  runner_options.kv_layout = info.kv_layout;
-  runner_options.max_logit_rows = max_logit_rows_;
-  runner_options.max_encoder_len = scheduler.max_encoder_len;
-  runner_options.max_encoder_rows = scheduler.max_encoder_rows();
-  FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options));
+  FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options(config)));
   runner = std::move(created);
   return {};
 }
 
-Status EngineSetup::make_kv_cache(const EngineConfig& config) {
-  const int page_size = info.selection.page_size;
-  const std::vector<KvGroup> groups =
-      kv_groups(model_config, info.kv_dtype, info.kv_layout, page_size, model->kv_scales());
-  FOVEA_CHECK(groups.size() == 1);  // the scheduler manages the pages of one group
+std::vector<KvGroup> EngineSetup::groups_of_cache() const {
+  return kv_groups(model_config, info.kv_dtype, info.kv_layout, info.selection.page_size, model->kv_scales());
+}
 
+/// Computes what the engine takes of the GPU, prints it, and sizes the KV cache. Nothing is allocated yet.
+Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegistry& registry) {
+  FOVEA_TRY(bytes, ModelRunner::measure(*model, info.selection, registry, runner_options(config)));
+  FOVEA_TRY(memory, cuda_device_memory(config.device_index));
+  executor.max_seqs = max_seqs_;
+  executor.max_logit_rows = max_logit_rows_;
+  executor.sampled_vocab = context.sampled_vocab;
+  bill_.total = memory.total;
+  bill_.taken = memory.total - memory.free;
+  bill_.utilization = config.gpu_memory_utilization;
+  bill_.weights = model->placed_bytes(*gpu->ops);
+  bill_.activations = bytes.activations;
+  bill_.workspace = bytes.workspace;
+  bill_.logits = bytes.logits;
+  bill_.step_arrays = bytes.step_arrays;
+  bill_.sampler = DeviceExecutor::bytes(executor, info.vocab_size, *gpu->queue).total();
+  bill_.graphs = graph_bytes(executor.buckets.size(), model_config.layers.size());
+
+  GpuKv kv_size;
+  kv_size.bytes_per_page = bytes_per_page(groups_of_cache());
+  kv_size.page_size = scheduler.page_size = info.selection.page_size;
+  kv_size.sequence_pages = longest_sequence_pages(scheduler);
+  kv_size.max_running = max_seqs_;
+  kv_size.max_batched_tokens = info.max_batched_tokens;
+  kv_size.max_seq_len = info.max_seq_len;
+  kv_size.num_pages = config.num_pages;
+  const auto pages = gpu_pages(bill_, kv_size);
+  info.gpu_memory_total = memory.total;
+  info.gpu_memory = memory_parts(bill_, pages ? *pages * kv_size.bytes_per_page : 0);
+  for (const MemoryPart& part : info.gpu_memory)
+    FOVEA_LOG(info) << "GPU memory: " << memory_text(part.bytes) << " " << part.name;
+  if (!pages) return pages.error();
+  gpu_pages_ = *pages;
+  return {};
+}
+
+void EngineSetup::log_gpu_memory() const {
+  const auto memory = cuda_device_memory(gpu->index);
+  if (!memory) return;
+  int64_t computed = 0;
+  for (const MemoryPart& part : info.gpu_memory)
+    computed += part.bytes;
+  const int64_t more = memory->total - memory->free - computed;
+  FOVEA_LOG(info) << "GPU memory: " << memory_text(memory->total - memory->free) << " of "
+                  << memory_text(memory->total) << " are taken, " << memory_text(more < 0 ? -more : more)
+                  << (more < 0 ? " less" : " more") << " than computed";
+}
+
+Result<int64_t> EngineSetup::choose_pages(const EngineConfig& config, int64_t page_bytes) const {
+  if (gpu) return gpu_pages_;
   KvSizing sizing;
-  sizing.bytes_per_page = bytes_per_page(groups);
-  sizing.page_size = page_size;
+  sizing.bytes_per_page = page_bytes;
+  sizing.page_size = info.selection.page_size;
   sizing.max_seq_len = info.max_seq_len;
-  scheduler.page_size = page_size;
   sizing.sequence_pages = longest_sequence_pages(scheduler);
   sizing.max_running = max_seqs_;
   sizing.num_pages = config.num_pages;
   sizing.memory_share = config.memory_share;
   // The scratch is allocated but not touched yet, so the system still counts it as free.
   sizing.available = std::max<int64_t>(0, available_memory() - runner->scratch_bytes());
-  FOVEA_TRY(pages, choose_num_pages(sizing));
-  FOVEA_TRY(cache, KvCache::create(groups, {pages}));
+  return choose_num_pages(sizing);
+}
+
+Status EngineSetup::make_kv_cache(const EngineConfig& config) {
+  const std::vector<KvGroup> groups = groups_of_cache();
+  FOVEA_CHECK(groups.size() == 1);  // the scheduler manages the pages of one group
+  scheduler.page_size = info.selection.page_size;
+  FOVEA_TRY(pages, choose_pages(config, bytes_per_page(groups)));
+  FOVEA_TRY(cache, KvCache::create(groups, {pages}, gpu ? *gpu->device : cpu_device()));
   kv = std::make_unique<KvCache>(std::move(cache));
   runner->set_kv_cache(*kv);
   info.workspace_bytes = runner->scratch_bytes();
-  info.kv_tokens = pages * page_size;
-  info.kv_sequences = static_cast<double>(pages) / static_cast<double>(sizing.sequence_pages);
-  info.kv_bytes = pages * sizing.bytes_per_page;
+  info.kv_tokens = pages * scheduler.page_size;
+  info.kv_sequences = static_cast<double>(pages) / static_cast<double>(longest_sequence_pages(scheduler));
+  info.kv_bytes = pages * bytes_per_page(groups);
   info.kv_bytes_per_token = bytes_per_token(groups);
   return {};
 }

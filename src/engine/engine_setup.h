@@ -1,8 +1,13 @@
 #pragma once
 // Builds the parts of an engine before it runs: configuration, backends, tokenizer, weights, KV cache.
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "engine/chat_prompt.h"
+#include "engine/device_executor.h"
+#include "engine/engine_gpu.h"
+#include "engine/memory_bill.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -24,25 +29,39 @@ class EngineSetup {
 
   // Declaration order matters: each member is destroyed before those it uses.
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Stream> stream;        ///< of the CPU
+  std::optional<EngineGpu> gpu;          ///< nullopt: the model runs on the CPU
   std::unique_ptr<Tokenizer> tokenizer;  ///< null: the model has none
   ChatPrompt chat;
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<KvCache> kv;
 
+  /// For the executor of the GPU.
+  DeviceExecutor::Options executor;
+  /// Logs what the engine has taken of the GPU's memory beside what was computed before.
+  void log_gpu_memory() const;
+
  private:
-  static Status check_config(const EngineConfig& config);
+  Status check_config(const EngineConfig& config);
+  Status choose_device(const EngineConfig& config);
   Status choose_lengths(const EngineConfig& config);
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
   Status load_text(const EngineConfig& config);
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
+  ModelRunner::Options runner_options(const EngineConfig& config) const;
+  std::vector<KvGroup> groups_of_cache() const;
+  Status fit_gpu_memory(const EngineConfig& config, const BackendRegistry& registry);
+  Result<int64_t> choose_pages(const EngineConfig& config, int64_t bytes_per_page) const;
   Status make_kv_cache(const EngineConfig& config);
   void log_start() const;
   void log_kv_scales() const;
 
+  DeviceInfo device_;
   DType activations_ = DType::f32;
   int max_seqs_ = 0, max_logit_rows_ = 0;
+  GpuBill bill_;
+  int64_t gpu_pages_ = 0;
 };
 
 }  // namespace fovea

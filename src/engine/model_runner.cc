@@ -14,33 +14,13 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
                                                          const Options& options) {
   std::unique_ptr<ModelRunner> runner(new ModelRunner(model, options));
   Device& device = options.ops->device();
+  FOVEA_RETURN_IF_ERROR(runner->make_groups(selection, registry));
   try {
-    for (AttentionSpec spec : attention_specs(model.config())) {
-      spec = with_settings(
-          resolve(spec, options.activations, options.kv_dtype, options.kv_layout, selection.page_size),
-          options.attention);
-      auto& groups = runner->groups_;
-      const auto same =
-          std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return g.spec == spec; });
-      runner->group_of_.push_back(static_cast<size_t>(same - groups.begin()));
-      if (same != groups.end()) continue;
-      const KindSelection& kind = selection.of(spec);
-      FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
-      const AttentionLimits limits = limits_of(spec.type, options);
-      FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
-      groups.push_back({spec,
-                        limits,
-                        std::move(attention),
-                        Buffer(device, bytes),
-                        {kind.prefill.backend, kind.decode.backend}});
-    }
+    for (Group& group : runner->groups_)
+      group.workspace = Buffer(device, group.workspace_bytes);
     runner->logits_ =
         Buffer(device, dense_bytes(ElementType::f32, {options.max_logit_rows, runner->vocab_size()}));
-    if (!runner->on_cpu())
-      runner->arrays_.emplace(
-          device, StepArrays::Limits{options.limits.max_seqs, options.limits.max_tokens,
-                                     options.max_logit_rows, runner->max_pages(), selection.page_size,
-                                     options.open_steps + 2, options.row_bytes, options.logit_row_bytes});
+    if (!runner->on_cpu()) runner->arrays_.emplace(device, runner->step_limits(selection.page_size));
     runner->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
@@ -49,6 +29,45 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
                                                " tokens a step; allow fewer of either"};
   }
   return runner;
+}
+
+Result<ModelRunner::Bytes> ModelRunner::measure(Model& model, const Selection& selection,
+                                                const BackendRegistry& registry, const Options& options) {
+  ModelRunner runner(model, options);
+  FOVEA_RETURN_IF_ERROR(runner.make_groups(selection, registry));
+  Bytes bytes;
+  for (const Group& group : runner.groups_)
+    bytes.workspace += static_cast<int64_t>(group.workspace_bytes);
+  bytes.logits =
+      static_cast<int64_t>(dense_bytes(ElementType::f32, {options.max_logit_rows, runner.vocab_size()}));
+  bytes.step_arrays = StepArrays::block_bytes(runner.step_limits(selection.page_size));
+  bytes.activations = model.activation_bytes(*options.ops, options.limits.max_tokens, options.max_logit_rows);
+  return bytes;
+}
+
+/// Sets groups_ and group_of_; the workspaces are not allocated.
+Status ModelRunner::make_groups(const Selection& selection, const BackendRegistry& registry) {
+  for (AttentionSpec spec : attention_specs(model_.config())) {
+    spec = with_settings(
+        resolve(spec, options_.activations, options_.kv_dtype, options_.kv_layout, selection.page_size),
+        options_.attention);
+    const auto same = std::ranges::find(groups_, spec, &Group::spec);
+    group_of_.push_back(static_cast<size_t>(same - groups_.begin()));
+    if (same != groups_.end()) continue;
+    const KindSelection& kind = selection.of(spec);
+    FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
+    const AttentionLimits limits = limits_of(spec.type, options_);
+    FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
+    groups_.push_back(
+        {spec, limits, std::move(attention), bytes, Buffer(), {kind.prefill.backend, kind.decode.backend}});
+  }
+  return {};
+}
+
+StepArrays::Limits ModelRunner::step_limits(int page_size) const {
+  return {
+      options_.limits.max_seqs, options_.limits.max_tokens, options_.max_logit_rows, max_pages(), page_size,
+      options_.open_steps + 2,  options_.row_bytes,         options_.logit_row_bytes};
 }
 
 AttentionSpec ModelRunner::resolve(AttentionSpec spec, DType activations, KvCacheDType kv_dtype,

@@ -47,6 +47,9 @@ class ModelRunner final : public StepAttention {
     int64_t total() const { return workspace + activations + logits + step_arrays; }
   };
   Bytes bytes() const;
+  /// bytes() before anything is allocated, where the model is not on the CPU.
+  static Result<Bytes> measure(Model& model, const Selection& selection, const BackendRegistry& registry,
+                               const Options& options);
   int64_t scratch_bytes() const { return bytes().total(); }
   /// `kv` must have one group, because a step has one page table.
   void set_kv_cache(KvCache& kv);
@@ -86,12 +89,15 @@ class ModelRunner final : public StepAttention {
     AttentionSpec spec;
     AttentionLimits limits;
     PhasedAttention attention;
+    size_t workspace_bytes = 0;
     Buffer workspace;
     std::array<const BackendInfo*, 2> backends{};  // by phase
   };
 
   ModelRunner(Model& model, const Options& options) : model_(model), options_(options) {}
 
+  Status make_groups(const Selection& selection, const BackendRegistry& registry);
+  StepArrays::Limits step_limits(int page_size) const;
   static AttentionLimits limits_of(AttentionType type, const Options& options);
   bool on_cpu() const { return &options_.ops->device() == &cpu_device(); }
   int64_t max_pages() const;

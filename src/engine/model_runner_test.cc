@@ -46,7 +46,7 @@ TEST(CheckDevice, NamesTheDeviceAndWhatToGive) {
   const Status status = check_device(*parse_device("sm90"));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message,
-            "the device is cuda 9.0; models run on the CPU only: give --device cpu, or leave it out");
+            "the device is cuda 9.0; embeddings are computed on the CPU only: give --device cpu, or leave it out");
 }
 
 }  // namespace

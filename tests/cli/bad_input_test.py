@@ -107,8 +107,10 @@ class BadInput(unittest.TestCase):
         self.refuse(["--temperature"], "generate", "--temperature", "warm", "x")
         self.refuse(["--dtype", "float8", "bfloat16"], "generate", "--dtype", "float8", "x")
         for command in (["generate", "x"], ["serve", "--port", "0"], ["embed", "--model", "m", "x"]):
-            self.refuse(["--device cuda", "give cpu or auto"], *command, "--device", "cuda")
-            self.refuse(["--device tpu", "allowed are auto, cpu"], *command, "--device", "tpu")
+            self.refuse(["--device cuda:99"], *command, "--device", "cuda:99")  # not built, no driver, or no such GPU
+            self.refuse(["--device tpu", "auto, cpu, cuda or cuda:N"], *command, "--device", "tpu")
+        self.refuse(["--gpu-memory-utilization"], "generate", "--gpu-memory-utilization", "1.5", "x")
+        self.refuse(["--cuda-graph-bs"], "generate", "--cuda-graph-bs", "0", "--prompt", "x")
         self.refuse(["int3", "float16"], "generate", "--kv-cache-dtype", "int3", "x")
         self.refuse(["fp8_e4m3?", "int8_per_token_head"], "generate", "--kv-cache-dtype", "fp8_e4m", "x")
         self.refuse(["--scheduling-policy lifo", "fcfs, priority"], "generate", "--scheduling-policy", "lifo", "x")

@@ -39,7 +39,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-struct Setup {
+struct Config {
   Overlap overlap{2, true};
   std::vector<int> buckets = {1, 2, 4, 6};
   int max_batched_tokens = 33;
@@ -51,7 +51,7 @@ struct Setup {
 
 class DeviceEngine {
  public:
-  explicit DeviceEngine(const Setup& setup, const std::string& name = "llama3_gqa4_d16_bf16")
+  explicit DeviceEngine(const Config& setup, const std::string& name = "llama3_gqa4_d16_bf16")
       : pool_(1), stream_(pool_), registry_(ReferenceBackend::registry(device_)) {
     const std::string dir = std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
     const auto config = load_model_config(dir);
@@ -191,7 +191,7 @@ constexpr Overlap kOneByOne{1, false}, kAhead{2, true}, kWaits{2, false};
 
 TEST(DeviceExecutor, AnswersDependNeitherOnOverlapNorGraphsNorTime) {
   const auto requests = mixed_requests();
-  DeviceEngine plain(Setup{kOneByOne, {}});
+  DeviceEngine plain(Config{kOneByOne, {}});
   const auto want = plain.run(requests);
   EXPECT_EQ(plain.executor().counts().overlapped, 0);
   EXPECT_EQ(plain.executor().counts().replays, 0);
@@ -202,10 +202,10 @@ TEST(DeviceExecutor, AnswersDependNeitherOnOverlapNorGraphsNorTime) {
   EXPECT_FALSE(want[4].last_logits.empty());
 
   int64_t preemptions = 0;
-  for (const Setup& setup :
-       {Setup{}, Setup{kAhead, {}}, Setup{kOneByOne}, Setup{kWaits}, Setup{kAhead, {3}, 17, 400, true},
-        Setup{{3, true}, {1, 2, 4, 6}, 17, 400, false, 60, 1}, Setup{kAhead, {2, 6}, 64, 30, false, 60, 2},
-        Setup{kAhead, {1, 2, 4, 6}, 9, 30, true}}) {
+  for (const Config& setup :
+       {Config{}, Config{kAhead, {}}, Config{kOneByOne}, Config{kWaits}, Config{kAhead, {3}, 17, 400, true},
+        Config{{3, true}, {1, 2, 4, 6}, 17, 400, false, 60, 1}, Config{kAhead, {2, 6}, 64, 30, false, 60, 2},
+        Config{kAhead, {1, 2, 4, 6}, 9, 30, true}}) {
     DeviceEngine engine(setup);
     const auto got = engine.run(requests);
     for (size_t i = 0; i < want.size(); ++i)
@@ -220,7 +220,7 @@ TEST(DeviceExecutor, AnswersDependNeitherOnOverlapNorGraphsNorTime) {
 }
 
 TEST(DeviceExecutor, TheFirstGraphsAreCapturedBeforeAnyStepAndOthersWhenNeeded) {
-  DeviceEngine engine(Setup{kAhead, {1, 2, 3, 4, 5, 6}});
+  DeviceEngine engine(Config{kAhead, {1, 2, 3, 4, 5, 6}});
   EXPECT_EQ(engine.executor().graphs(), kFirstBuckets);
   std::vector<GenerateRequest> requests = mixed_requests();
   engine.run({requests[0]});
@@ -231,7 +231,7 @@ TEST(DeviceExecutor, TheFirstGraphsAreCapturedBeforeAnyStepAndOthersWhenNeeded) 
 
 TEST(DeviceExecutor, WithoutGraphsWhereACaptureIsRefused) {
   const auto requests = mixed_requests();
-  DeviceEngine plain(Setup{kOneByOne, {}}), refusing(Setup{kAhead, {5, 6}});
+  DeviceEngine plain(Config{kOneByOne, {}}), refusing(Config{kAhead, {5, 6}});
   refusing.queue().refuses_graphs = true;
   EXPECT_EQ(refusing.run(requests), plain.run(requests));
   EXPECT_EQ(refusing.executor().counts().replays, 0);
@@ -243,7 +243,7 @@ TEST(DeviceExecutor, SamplesOnTheHostWhatTheDeviceHasNoRoomFor) {
   for (const size_t i : {1, 4})
     for (int32_t token = 0; token < 256; ++token)
       requests[i].sampling.logit_bias.push_back({token, static_cast<float>(token % 3)});
-  DeviceEngine plain(Setup{kOneByOne, {}}), ahead((Setup()));
+  DeviceEngine plain(Config{kOneByOne, {}}), ahead((Config()));
   const auto want = plain.run(requests);
   EXPECT_GT(plain.executor().counts().host_sampled, 60);
   EXPECT_NE(want[1].ids, plain.run(mixed_requests())[1].ids);
@@ -253,7 +253,7 @@ TEST(DeviceExecutor, SamplesOnTheHostWhatTheDeviceHasNoRoomFor) {
 }
 
 TEST(DeviceExecutor, AStepThatNeverEndsFailsEverythingWithItsPlace) {
-  DeviceEngine engine(Setup{kAhead, {1, 2, 4, 6}, 33, 400, false, 0.05});
+  DeviceEngine engine(Config{kAhead, {1, 2, 4, 6}, 33, 400, false, 0.05});
   const auto answers =
       engine.run(mixed_requests(), [&](int step) { engine.queue().stands_still = step >= 4; });
   ASSERT_TRUE(engine.executor().failure());
@@ -267,7 +267,7 @@ TEST(DeviceExecutor, AStepThatNeverEndsFailsEverythingWithItsPlace) {
 }
 
 TEST(DeviceExecutor, ABrokenDeviceFailsEverythingWithItsReason) {
-  DeviceEngine engine((Setup()));
+  DeviceEngine engine((Config()));
   const auto answers = engine.run(mixed_requests(), [&](int step) {
     if (step == 5) engine.queue().breaks = Error{ErrorCode::internal, "an illegal access"};
   });

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/printable.h"
 #include "base/same_name.h"
-#include "c_api/device.h"
 #include "c_api/engine/members.h"
 #include "compat/launch/attention_keys.h"
 #include "compat/launch/environment.h"
@@ -32,27 +31,23 @@ void read_name(Members& members, const char* key, T& out, std::string_view allow
   out = given;
 }
 
-/// "auto" and "cpu" are the CPU; "cuda" is "cuda:0".
-Result<DeviceInfo> named_device(const std::string& name) {
-  if (name.empty() || same_name(name, "auto") || same_name(name, "cpu")) return DeviceInfo{};
-  const std::string_view cuda = std::string_view(name).substr(0, 4);
-  int index = 0;
-  const char* const end = name.data() + name.size();
-  const bool numbered = name.size() > 5 && name[4] == ':';
-  if (same_name(cuda, "cuda") && (numbered || name.size() == 4)) {
-    const auto got =
-        numbered ? std::from_chars(name.data() + 5, end, index) : std::from_chars_result{end, std::errc()};
-    if (got.ec == std::errc() && got.ptr == end && index >= 0) return open_device({FOVEA_CUDA, index});
-  }
-  return invalid("device is \"" + printable(name) + "\"; it must be auto, cpu, cuda or cuda:N");
+void set_device(EngineConfig& config, const EngineDevice& device) {
+  config.device = device.info;
+  config.device_index = device.index;
+  config.device_is_automatic = device.automatic;
 }
 
-void read_device(Members& members, DeviceInfo& out) {
+/// Embedders run on the CPU, and refuse a GPU that is asked for.
+void set_device(EmbedConfig& config, const EngineDevice& device) {
+  if (!device.automatic) config.device = device.info;
+}
+
+template <class Config>
+void read_device(Members& members, Config& config) {
   std::string name;
   members.read("device", name);
-  auto device = named_device(name);
-  if (device)
-    out = *std::move(device);
+  if (auto device = find_device(name))
+    set_device(config, *device);
   else
     members.fail(std::move(device).error());
 }
@@ -112,7 +107,7 @@ void read_common(Members& members, Config& config) {
   members.read("model", config.model);
   if (config.model.empty())
     members.fail(invalid("model is missing; give a folder in Hugging Face format, or a hub id"));
-  read_device(members, config.device);
+  read_device(members, config);
   read_dtype(members, config.dtype);
   read_attention(members, config.attention);
   members.read_strings("backend_library", config.backend_libraries, false);
@@ -159,6 +154,14 @@ Result<EngineConfig> engine_options(const char* text) {
   members.read("max_num_seqs", config.max_running_requests, 1, 65536);
   members.read("num_pages", config.num_pages, 1, INT64_MAX);
   members.read("memory_share", config.memory_share, 0.01, 1);
+  members.read("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1);
+  bool no_overlap = false, no_graphs = false;
+  members.read("disable_overlap_schedule", no_overlap);
+  members.read("disable_cuda_graph", no_graphs);
+  config.overlap = !no_overlap;
+  config.cuda_graphs = !no_graphs;
+  members.read("cuda_graph_max_bs", config.cuda_graph_max_bs, 1, 65536);
+  (void)members.read_ids("cuda_graph_bs", config.cuda_graph_bs);
   members.read("enable_prefix_caching", config.prefix_cache);
   members.read("generation_config", config.generation_config);
   members.read("max_logprobs", config.max_logprobs, -1, kMaxCount);

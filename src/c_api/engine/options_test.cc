@@ -27,7 +27,8 @@ TEST(EngineOptions, AllOfThem) {
     "attention_backend": "CPU_ATTN", "batch_invariant": true, "backend_library": ["a.so"],
     "attention_config": {"backend_per_kind": {"swa": "TORCH_NATIVE"}, "page_size": null},
     "max_num_seqs": 3, "max_num_batched_tokens": 99, "max_model_len": 1000, "enable_prefix_caching": false,
-    "scheduling_policy": "priority", "threads": 2, "seed": 18446744073709551615, "dummy_weights": true,
+    "gpu_memory_utilization": 0.5, "disable_overlap_schedule": true, "disable_cuda_graph": true,
+    "cuda_graph_max_bs": 17, "cuda_graph_bs": [1, 17], "scheduling_policy": "priority", "threads": 2, "seed": 18446744073709551615, "dummy_weights": true,
     "generation_config": "none", "max_logprobs": -1, "chat_template": "t", "chat_template_name": "n"})");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->model, "m");
@@ -47,6 +48,11 @@ TEST(EngineOptions, AllOfThem) {
   EXPECT_EQ(config->max_running_requests, 3);
   EXPECT_EQ(config->max_batched_tokens, 99);
   EXPECT_EQ(config->max_seq_len, 1000);
+  EXPECT_EQ(config->gpu_memory_utilization, 0.5);
+  EXPECT_FALSE(config->overlap);
+  EXPECT_FALSE(config->cuda_graphs);
+  EXPECT_EQ(config->cuda_graph_max_bs, 17);
+  EXPECT_THAT(config->cuda_graph_bs, ElementsAre(1, 17));
   EXPECT_FALSE(config->prefix_cache);
   EXPECT_EQ(config->scheduling_policy, SchedulingPolicy::priority);
   EXPECT_EQ(config->threads, 2);

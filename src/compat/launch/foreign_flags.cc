@@ -17,7 +17,6 @@ constexpr Peers kBoth = {Peer::sglang, Peer::vllm};
 constexpr Peers kSglangs = {Peer::sglang, Peer::mini_sglang};
 constexpr Peers kAll = {Peer::sglang, Peer::vllm, Peer::mini_sglang};
 
-constexpr std::string_view kNoGraphs = "steps are not captured into graphs here";
 constexpr std::string_view kOneProcess =
     "the program is one process that scores, samples and decodes text itself";
 constexpr std::string_view kServes = "serve takes it; this command does not listen";
@@ -119,9 +118,9 @@ std::vector<ForeignFlag> cache_flags() {
       {kVllm,
        {"--gpu-memory-utilization"},
        one,
-       noted,
-       "",
-       "it counts the weights too; --memory-share is the share of what the weights leave"},
+       same,
+       "--gpu-memory-utilization",
+       "share of a GPU's memory that weights, KV cache and all else may take; on the CPU --memory-share"},
       {kSglang,
        {"--max-total-tokens"},
        one,
@@ -228,13 +227,19 @@ std::vector<ForeignFlag> scheduling_flags() {
        noted,
        "",
        "prefill chunks and decoding sequences always share steps"},
-      {kSglang, {"--disable-overlap-schedule"}, none, noted, "", "one thread schedules between steps"},
+      {kSglang,
+       {"--disable-overlap-schedule"},
+       none,
+       same,
+       "--disable-overlap-schedule",
+       "on a GPU, a step is queued when the one before has ended; same bits"},
+      {kVllm, {"--no-async-scheduling"}, none, alias, "--disable-overlap-schedule", "as SGLang's flag"},
       {kVllm,
-       {"--async-scheduling", "--no-async-scheduling"},
+       {"--async-scheduling"},
        none,
        noted,
        "",
-       "one thread schedules between steps"},
+       "on a GPU, a step is scheduled and queued while the one before runs"},
   };
 }
 
@@ -311,23 +316,45 @@ std::vector<ForeignFlag> parallel_flags() {
 
 std::vector<ForeignFlag> graph_flags() {
   return {
-      {kSglangs, {"--cuda-graph-max-bs"}, one, noted, "", kNoGraphs},
-      {kMini, {"--graph"}, one, noted, "", kNoGraphs},
-      {kSglang, {"--cuda-graph-bs"}, numbers, noted, "", kNoGraphs},
-      {kSglang, {"--disable-cuda-graph", "--disable-cuda-graph-padding"}, none, noted, "", kNoGraphs},
-      {kSglang, {"--cuda-graph-backend-prefill", "--cuda-graph-backend-decode"}, one, noted, "", kNoGraphs},
+      {kSglangs, {"--cuda-graph-max-bs"}, one, same, "--cuda-graph-max-bs", "requests of the largest graph"},
+      {kMini, {"--graph"}, one, noted, "", "give --cuda-graph-max-bs"},
+      {kSglang, {"--cuda-graph-bs"}, numbers, same, "--cuda-graph-bs", "requests of each graph"},
+      {kSglang, {"--disable-cuda-graph"}, none, same, "--disable-cuda-graph", "same bits without graphs"},
+      {kSglang,
+       {"--disable-cuda-graph-padding"},
+       none,
+       noted,
+       "",
+       "steps are filled up to the requests of a graph, which changes no bit"},
+      {kSglang,
+       {"--cuda-graph-backend-prefill", "--cuda-graph-backend-decode"},
+       one,
+       noted,
+       "",
+       "decode steps are captured whole, prefills are not"},
       {kSglang, {"--enable-torch-compile"}, none, noted, "", "kernels are compiled ahead"},
       {kSglang, {"--torch-compile-max-bs"}, one, noted, "", "kernels are compiled ahead"},
-      {kVllm, {"--cudagraph-capture-sizes", "--cuda-graph-sizes"}, numbers, noted, "", kNoGraphs},
-      {kVllm, {"--max-cudagraph-capture-size"}, one, noted, "", kNoGraphs},
+      {kVllm,
+       {"--cudagraph-capture-sizes", "--cuda-graph-sizes"},
+       numbers,
+       alias,
+       "--cuda-graph-bs",
+       "requests of each graph"},
+      {kVllm,
+       {"--max-cudagraph-capture-size"},
+       one,
+       alias,
+       "--cuda-graph-max-bs",
+       "requests of the largest graph"},
       {kVllm,
        {"-O.*", "-O", "--compilation-config", "--compilation-config.*", "-cc", "-cc.*"},
        one,
        noted,
        "",
-       "kernels are compiled ahead, and a step is not captured into a graph"},
+       "kernels are compiled ahead; --disable-cuda-graph and --cuda-graph-bs are about graphs"},
       {kVllm, {"-O0", "-O1", "-O2", "-O3"}, none, noted, "", "kernels are compiled ahead"},
-      {kVllm, {"--enforce-eager", "--no-enforce-eager"}, none, noted, "", kNoGraphs},
+      {kVllm, {"--enforce-eager"}, none, alias, "--disable-cuda-graph", "same bits without graphs"},
+      {kVllm, {"--no-enforce-eager"}, none, noted, "", "decode steps run as CUDA graphs on a GPU"},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 
 #include "base/printable.h"
 #include "base/same_name.h"
@@ -139,6 +140,11 @@ class Reader {
       return {};
     }
     line_.arguments.push_back(ours);
+    if (flag.value == FlagValue::numbers) {  // one argument each
+      std::istringstream numbers(text);
+      for (std::string number; numbers >> number;)
+        line_.arguments.push_back(number);
+    }
     line_.spelled[own->name] = name_;
     line_.notes.push_back({FlagVerdict::alias, shown, "taken for " + printable(ours)});
     return {};

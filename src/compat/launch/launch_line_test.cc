@@ -21,6 +21,7 @@ std::optional<OwnFlag> own_flag(std::string_view name) {
   if (name == "--model") return OwnFlag{"--model", true};
   if (name == "--memory-share") return OwnFlag{"--memory-share", true};
   if (name == "--disable-radix-cache") return OwnFlag{"--disable-radix-cache", false};
+  if (name == "--cuda-graph-bs") return OwnFlag{"--cuda-graph-bs", true};
   if (name == "--batch-invariant") return OwnFlag{"--batch-invariant", false};
   return std::nullopt;
 }
@@ -96,10 +97,11 @@ TEST(LaunchLine, LeavesAliasesOfFlagsThatTheCommandLacks) {
 }
 
 TEST(LaunchLine, NotesWhatHasNoMeaning) {
-  const auto line = read({"--trust-remote-code", "--cuda-graph-bs", "1", "2", "text", "--host", "0.0.0.0"});
+  const auto line =
+      read({"--trust-remote-code", "--cuda-graph-backend-decode", "full", "text", "--host", "0.0.0.0"});
   EXPECT_THAT(line.arguments, ElementsAre("text"));
   ASSERT_EQ(line.notes.size(), 3U);
-  EXPECT_EQ(line.notes[1].flag, "--cuda-graph-bs 1 2");
+  EXPECT_EQ(line.notes[1].flag, "--cuda-graph-backend-decode full");
   for (const FlagNote& note : line.notes) {
     EXPECT_EQ(note.verdict, FlagVerdict::noted);
     EXPECT_TRUE(note.warn);
@@ -107,6 +109,15 @@ TEST(LaunchLine, NotesWhatHasNoMeaning) {
   }
   EXPECT_THAT(error({"--trust-remote-code=1"}), HasSubstr("takes no value"));
   EXPECT_THAT(error({"--tp"}), HasSubstr("--tp needs a value"));
+}
+
+TEST(LaunchLine, PassesListsOfNumbersOn) {
+  EXPECT_THAT(read({"--cuda-graph-bs", "1", "2", "--model", "m"}).arguments,
+              ElementsAre("--cuda-graph-bs", "1", "2", "--model", "m"));
+  const auto alias = read({"--cudagraph-capture-sizes", "1", "2", "4", "text"});
+  EXPECT_THAT(alias.arguments, ElementsAre("--cuda-graph-bs", "1", "2", "4", "text"));
+  ASSERT_EQ(alias.notes.size(), 1U);
+  EXPECT_EQ(alias.notes[0].verdict, FlagVerdict::alias);
 }
 
 TEST(LaunchLine, CollectsAttentionConfig) {

@@ -1,0 +1,412 @@
+// The engine on a GPU: answers match transformers', and their bits depend neither on the load nor on how
+// steps are cut, queued or captured. Needs a GPU and the folder tests/goldens: where the sources of the build
+// are not, the environment variable FOVEA_SOURCE_DIR names the folder that has it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fovea/engine.h"
+
+namespace fovea {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+fs::path fixtures() {
+  const fs::path built = fs::path(FOVEA_SOURCE_DIR) / "tests/goldens";
+  const char* given = std::getenv("FOVEA_SOURCE_DIR");
+  return fs::exists(built) || given == nullptr ? built : fs::path(given) / "tests/goldens";
+}
+
+json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return json::parse(file, nullptr, /*allow_exceptions=*/false);
+}
+
+/// The decoders of tests/goldens.
+std::vector<std::string> decoders() {
+  std::vector<std::string> names;
+  const json manifest = read_json(fixtures() / "MANIFEST.json");
+  if (manifest.is_object())
+    for (const auto& [name, files] : manifest.at("files").items())
+      if (read_json(fixtures() / name / "golden.json").contains("tokenizer_size")) names.push_back(name);
+  return names;
+}
+
+class EngineOnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto device = find_device("cuda");
+    if (!device) GTEST_SKIP() << "SKIPPED: " << device.error().message;
+    if (!fs::exists(fixtures())) GTEST_SKIP() << "SKIPPED: no folder " << fixtures();
+    device_ = *device;
+  }
+
+  EngineConfig config(const std::string& name, std::optional<DType> dtype = {}) const {
+    EngineConfig c;
+    c.model = (fixtures() / name).string();
+    c.device = device_.info;
+    c.device_index = device_.index;
+    c.dtype = dtype;
+    c.max_running_requests = 12;
+    c.max_batched_tokens = 512;
+    c.max_seq_len = 512;
+    c.threads = 4;
+    c.max_logprobs = -1;
+    return c;
+  }
+
+  EngineDevice device_;
+};
+
+/// What a caller got of one answer: ids, and the bytes of all numbers.
+struct Answer {
+  std::vector<int32_t> ids;
+  std::string bytes;
+  std::vector<float> last_logits;
+  std::string error;
+  bool operator==(const Answer& other) const {
+    return ids == other.ids && bytes == other.bytes && error == other.error;
+  }
+};
+using Answers = std::vector<Answer>;  // the n of a request
+
+void append(std::string& bytes, const void* data, size_t size) {
+  bytes.append(static_cast<const char*>(data), size);
+}
+
+void append(std::string& bytes, const TokenLogprobs& logprobs) {
+  const auto one = [&](const TokenLogprob& t) {
+    append(bytes, &t.token_id, sizeof t.token_id);
+    append(bytes, &t.logprob, sizeof t.logprob);
+    append(bytes, &t.rank, sizeof t.rank);
+  };
+  one(logprobs.token);
+  for (const TokenLogprob& t : logprobs.top)
+    one(t);
+}
+
+OutputSink into(Answers& answers) {
+  return [&answers](const RequestOutput& output) {
+    Answer& answer = answers[static_cast<size_t>(output.index)];
+    answer.ids.insert(answer.ids.end(), output.token_ids.begin(), output.token_ids.end());
+    for (const auto* list : {&output.logprobs, &output.prompt_logprobs})
+      for (const TokenLogprobs& logprobs : *list)
+        append(answer.bytes, logprobs);
+    if (output.finish == FinishReason::none) return;
+    append(answer.bytes, output.last_logits.data(), output.last_logits.size() * sizeof(float));
+    answer.last_logits = output.last_logits;
+    answer.error = output.error.message;
+  };
+}
+
+std::unique_ptr<Engine> open(const EngineConfig& config) {
+  auto engine = Engine::create(config);
+  EXPECT_TRUE(engine.ok()) << config.model << ": " << (engine.ok() ? "" : engine.error().message);
+  return engine ? *std::move(engine) : nullptr;
+}
+
+/// Answers of requests that run one after another, or all at once in the order `order`.
+std::vector<Answers> run(Engine& engine, const std::vector<GenerateRequest>& requests, bool alone) {
+  std::vector<Answers> answers(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    answers[i].resize(static_cast<size_t>(requests[i].sampling.n));
+    const auto id = engine.submit(requests[i], into(answers[i]));
+    EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
+    if (alone) engine.wait_idle();
+  }
+  engine.wait_idle();
+  return answers;
+}
+
+struct GoldenResult {
+  int right = 0, decided = 0;
+  double worst = 0;  // difference of logits
+};
+
+/// Greedy tokens and last logits against transformers'; tokens count where the gap of the two best logits is
+/// more than `gap`, or with gap < 0 more than twice the largest difference of any logit.
+GoldenResult golden(const EngineConfig& config, double gap) {
+  const json file = read_json(fs::path(config.model) / "golden.json");
+  std::vector<GenerateRequest> requests;
+  std::vector<json> prompts;
+  for (const json& p : file.at("prompts")) {
+    GenerateRequest request;
+    request.prompt_ids = p.at("ids").get<std::vector<int32_t>>();
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = static_cast<int>(p.at("greedy").size());
+    request.last_logits = true;
+    if (request.prompt_ids.size() + p.at("greedy").size() > static_cast<size_t>(*config.max_seq_len))
+      continue;
+    requests.push_back(std::move(request));
+    prompts.push_back(p);
+  }
+  GoldenResult result;
+  const auto engine = open(config);
+  if (!engine) return result;
+  const auto answers = run(*engine, requests, false);
+  const double vocab = file.at("tokenizer_size");
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i][0].error, "") << config.model;
+    const auto want = prompts[i].at("last_logits").get<std::vector<float>>();
+    for (size_t t = 0; t < std::min(want.size(), static_cast<size_t>(vocab)); ++t) {
+      const double got = t < answers[i][0].last_logits.size() ? answers[i][0].last_logits[t] : NAN;
+      const double difference = std::abs(got - want[t]);
+      result.worst = std::isnan(difference) ? INFINITY : std::max(result.worst, difference);
+    }
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const auto greedy = prompts[i].at("greedy").get<std::vector<int32_t>>();
+    const auto gaps = prompts[i].at("gaps").get<std::vector<float>>();
+    for (size_t t = 0; t < greedy.size() && gaps[t] > (gap < 0 ? 2 * result.worst : gap); ++t) {
+      ++result.decided;
+      const bool right = t < answers[i][0].ids.size() && answers[i][0].ids[t] == greedy[t];
+      result.right += right;
+      if (!right) break;
+    }
+  }
+  return result;
+}
+
+TEST_F(EngineOnGpu, Float32MatchesTransformers) {
+  int models = 0;
+  for (const std::string& name : decoders()) {
+    EngineConfig c = config(name, DType::f32);
+    c.attention.backend = "TRITON_ATTN";
+    const GoldenResult result = golden(c, 2e-3);
+    std::printf("%-34s f32   tokens %d/%d  logits %.2g\n", name.c_str(), result.right, result.decided,
+                result.worst);
+    EXPECT_EQ(result.right, result.decided) << name;
+    EXPECT_GT(result.decided, 20) << name;
+    EXPECT_LT(result.worst, 1e-3) << name;
+    ++models;
+  }
+  EXPECT_GT(models, 20);
+}
+
+TEST_F(EngineOnGpu, CheckpointTypesMatchTransformers) {
+  for (const std::string& name : decoders()) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      const GoldenResult result = golden(config(name, dtype), -1);
+      std::printf("%-34s %s tokens %d/%d  logits %.2g\n", name.c_str(),
+                  dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst);
+      EXPECT_EQ(result.right, result.decided) << name;
+      EXPECT_LT(result.worst, dtype == DType::bf16 ? 0.5 : 0.1) << name;
+    }
+  }
+}
+
+std::vector<int32_t> prompt_of(int tokens, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < tokens; ++i)
+    ids.push_back(static_cast<int32_t>(rng() % 200));
+  return ids;
+}
+
+/// Prompts with common beginnings, repeated prompts, and every kind of sampling.
+std::vector<GenerateRequest> mixed_requests(int count, uint32_t seed) {
+  std::mt19937 rng(seed);
+  const auto below = [&](int n) { return static_cast<int>(rng() % static_cast<uint32_t>(n)); };
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    GenerateRequest r;
+    if (i % 5 == 4) {
+      r.prompt_ids = requests[static_cast<size_t>(below(i))].prompt_ids;
+    } else {
+      if (below(2)) r.prompt_ids = prompt_of(below(2) ? 64 : 128, 1000);
+      const auto own =
+          prompt_of(1 + (below(4) ? below(60) : 100 + below(150)), seed + static_cast<uint32_t>(i));
+      r.prompt_ids.insert(r.prompt_ids.end(), own.begin(), own.end());
+    }
+    SamplingParams& s = r.sampling;
+    s.ignore_eos = true;
+    s.max_tokens = 1 + below(40);
+    s.temperature = below(2) ? 0.0f : 0.8f;
+    s.seed = static_cast<uint64_t>(i);
+    if (s.temperature > 0) {
+      if (below(2)) s.top_p = 0.8f;
+      if (below(3) == 0) s.top_k = 20;
+      if (below(3) == 0) s.min_p = 0.02f;
+      if (below(6) == 0) s.n = 2;
+    }
+    if (below(3)) s.logprobs = below(4) == 0 ? 40 : below(5);
+    if (below(5) == 0) r.prompt_logprobs = below(3);
+    if (below(6) == 0) s.frequency_penalty = 0.5f;
+    if (below(6) == 0) s.repetition_penalty = 1.3f;
+    if (below(8) == 0) s.logit_bias = {{5, 3.0f}, {9, -100.0f}};
+    if (below(8) == 0) s.allowed_token_ids = prompt_of(30, 77);
+    if (s.allowed_token_ids) {
+      std::ranges::sort(*s.allowed_token_ids);
+      s.allowed_token_ids->erase(std::unique(s.allowed_token_ids->begin(), s.allowed_token_ids->end()),
+                                 s.allowed_token_ids->end());
+    }
+    r.last_logits = below(5) == 0;
+    requests.push_back(std::move(r));
+  }
+  return requests;
+}
+
+struct Variant {
+  std::string name;
+  void (*change)(EngineConfig&);
+};
+
+const Variant kVariants[] = {
+    {"as it is", [](EngineConfig&) {}},
+    {"no overlap", [](EngineConfig& c) { c.overlap = false; }},
+    {"no graphs", [](EngineConfig& c) { c.cuda_graphs = false; }},
+    {"neither", [](EngineConfig& c) { c.overlap = c.cuda_graphs = false; }},
+    {"graphs of 3 and 12", [](EngineConfig& c) { c.cuda_graph_bs = {3, 12}; }},
+    {"no prefix cache", [](EngineConfig& c) { c.prefix_cache = false; }},
+    {"chunks of 16", [](EngineConfig& c) { c.max_batched_tokens = 16; }},
+    {"chunks of 100", [](EngineConfig& c) { c.max_batched_tokens = 100; }},
+    {"chunks of 8192", [](EngineConfig& c) { c.max_batched_tokens = 8192; }},
+    {"pages of 1", [](EngineConfig& c) { c.attention.page_size = 1; }},
+    {"pages of 64", [](EngineConfig& c) { c.attention.page_size = 64; }},
+    {"few pages", [](EngineConfig& c) { c.num_pages = 2 * 512 / 16; }},
+    {"few pages, no cache, chunks of 33",
+     [](EngineConfig& c) {
+       c.num_pages = 2 * 512 / 16;
+       c.prefix_cache = false;
+       c.max_batched_tokens = 33;
+     }},
+};
+
+class Bits : public EngineOnGpu, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(Bits, DependOnNothingButTheRequest) {
+  const auto requests = mixed_requests(60, 5);
+  EngineConfig base = config(GetParam());
+  std::vector<Answers> want;
+  {
+    const auto engine = open(base);
+    ASSERT_NE(engine, nullptr);
+    base.attention.page_size = engine->info().selection.page_size;
+    want = run(*engine, requests, true);
+  }
+  for (size_t i = 0; i < want.size(); ++i)
+    for (const Answer& answer : want[i])
+      ASSERT_EQ(answer.error, "") << i;
+  for (const Variant& variant : kVariants) {
+    EngineConfig c = base;
+    variant.change(c);
+    auto made = Engine::create(c);
+    if (!made && made.error().code == ErrorCode::unsupported) {
+      std::printf("%-28s %-34s refused: %s\n", GetParam(), variant.name.c_str(),
+                  made.error().message.c_str());
+      continue;
+    }
+    ASSERT_TRUE(made.ok()) << variant.name << ": " << made.error().message;
+    const auto got = run(**made, requests, false);
+    int differ = 0;
+    std::string first;
+    for (size_t i = 0; i < want.size(); ++i)
+      if (got[i] != want[i]) {
+        if (differ++ == 0)
+          first = "request " + std::to_string(i) + " of " + std::to_string(requests[i].prompt_ids.size()) +
+                  " tokens" + (got[i][0].ids == want[i][0].ids ? ", same ids" : ", other ids") +
+                  (got[i][0].error.empty() ? "" : ", " + got[i][0].error);
+      }
+    const EngineStats stats = (*made)->stats();
+    std::printf("%-28s %-34s differ %d/%zu  steps %lld preemptions %lld hits %lld  %s\n", GetParam(),
+                variant.name.c_str(), differ, want.size(), static_cast<long long>(stats.steps),
+                static_cast<long long>(stats.preemptions), static_cast<long long>(stats.prefix_hits),
+                first.c_str());
+    EXPECT_EQ(differ, 0) << variant.name << ": " << first;
+    EXPECT_EQ(stats.pages_in_use, 0);
+    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+  }
+}
+
+/// Random arrivals and cancels of other requests around those that are compared.
+TEST_P(Bits, SurviveAStorm) {
+  const auto requests = mixed_requests(100, 17);
+  EngineConfig base = config(GetParam());
+  base.num_pages.reset();
+  std::vector<Answers> want;
+  {
+    const auto engine = open(base);
+    ASSERT_NE(engine, nullptr);
+    want = run(*engine, requests, true);
+    base.num_pages = 4 * 512 / engine->info().selection.page_size;
+  }
+  const auto engine = open(base);
+  ASSERT_NE(engine, nullptr);
+  std::mt19937 rng(3);
+  std::vector<Answers> got(requests.size()), others(200);
+  std::vector<size_t> order(requests.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::ranges::shuffle(order, rng);
+  size_t other = 0;
+  for (const size_t i : order) {
+    got[i].resize(static_cast<size_t>(requests[i].sampling.n));
+    ASSERT_TRUE(engine->submit(requests[i], into(got[i])).ok());
+    if (rng() % 2) {
+      GenerateRequest disturbance = mixed_requests(1, static_cast<uint32_t>(rng()))[0];
+      others[other].resize(static_cast<size_t>(disturbance.sampling.n));
+      const auto id = engine->submit(disturbance, into(others[other++]));
+      ASSERT_TRUE(id.ok());
+      std::this_thread::sleep_for(std::chrono::microseconds(rng() % 3000));
+      engine->cancel(*id);
+    }
+  }
+  engine->wait_idle();
+  int differ = 0;
+  for (size_t i = 0; i < want.size(); ++i)
+    differ += got[i] != want[i];
+  const EngineStats stats = engine->stats();
+  std::printf("%-28s storm: differ %d/%zu  steps %lld preemptions %lld\n", GetParam(), differ, want.size(),
+              static_cast<long long>(stats.steps), static_cast<long long>(stats.preemptions));
+  EXPECT_EQ(differ, 0);
+  EXPECT_GT(stats.preemptions, 0);
+  EXPECT_EQ(stats.pages_in_use, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Bits,
+                         ::testing::Values("llama32_gqa4_d64_fp16", "qwen3_gqa7_d128_bf16",
+                                           "mixtral_gqa2_d16_bf16", "gemma2_gqa2_d16_bf16"),
+                         [](const auto& model) { return std::string(model.param); });
+
+TEST_F(EngineOnGpu, RefusalsAreOneClearLine) {
+  const auto message = [](const EngineConfig& c) {
+    const auto engine = Engine::create(c);
+    EXPECT_FALSE(engine.ok());
+    return engine.ok() ? std::string() : engine.error().message;
+  };
+  using ::testing::HasSubstr;
+  const std::string name = "qwen3_gqa7_d128_bf16";
+  EXPECT_THAT(find_device("cuda:99").ok() ? "" : find_device("cuda:99").error().message,
+              HasSubstr("CUDA device 99 does not exist"));
+  EngineConfig buckets = config(name);
+  buckets.cuda_graph_bs = {512};
+  EXPECT_THAT(message(buckets), HasSubstr("--cuda-graph-bs 512: a step decodes 1 to 12 requests"));
+  EngineConfig pages = config(name);
+  pages.num_pages = int64_t{1} << 30;
+  EXPECT_THAT(message(pages), HasSubstr("lower --num-pages to "));
+  EngineConfig share = config(name);
+  share.gpu_memory_utilization = 0.001;
+  EXPECT_THAT(message(share), HasSubstr("--gpu-memory-utilization"));
+  EngineConfig encoder = config("whisper_d16_bf16");
+  EXPECT_THAT(message(encoder), HasSubstr("runs on the CPU only"));
+}
+
+}  // namespace
+}  // namespace fovea
