@@ -19,7 +19,7 @@ struct AttentionUse {
   LayerKind kind = LayerKind::full;
   std::string backend;  ///< with its version: "FLASH_ATTN (FA3)"
   int64_t calls = 0;    ///< one per layer and step
-  double seconds = 0;   ///< of the calls, measured on the engine's thread
+  double seconds = 0;   ///< of the calls, measured on the engine's thread; 0 on a GPU, where they only queue
   /// Minimum memory traffic: each visible key and value once per sequence, queries and outputs.
   double bytes = 0;
   double flops = 0;  ///< 2 (D + Dv) for each query head and visible key

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/batch.h"
+#include "device/gpu.h"
 #include "kernels/cpu/machine.h"
 
 namespace fovea::cli {
@@ -68,6 +69,15 @@ Status check_fits(const BenchModelFlags& flags, const EngineInfo& info) {
   return {};
 }
 
+/// Bytes a second that the model's device reads from its memory.
+Result<double> read_bandwidth(const EngineInfo& info) {
+  if (info.gpu_memory_total > 0)
+    return measure_gpu_read_bandwidth(std::stoi(info.device_name.substr(info.device_name.find(':') + 1)),
+                                      int64_t{1} << 30, 5);
+  ThreadPool pool(info.threads);
+  return measure_machine(pool).dram_gbps() * 1e9;
+}
+
 }  // namespace
 
 Status run_bench_model(const BenchModelFlags& flags) {
@@ -88,8 +98,7 @@ Status run_bench_model(const BenchModelFlags& flags) {
   if (whole <= prefill)
     return Error{ErrorCode::internal,
                  "decoding took no measurable time beside the prefill: raise --new-tokens"};
-  ThreadPool pool(info.threads);
-  const double bandwidth = measure_machine(pool).dram_gbps() * 1e9;
+  FOVEA_TRY(bandwidth, read_bandwidth(info));
 
   const double step = (whole - prefill) / (flags.new_tokens - 1);
   const double context = flags.prompt_tokens + flags.new_tokens / 2.0;
@@ -98,7 +107,8 @@ Status run_bench_model(const BenchModelFlags& flags) {
   const double share = step_bytes / step / bandwidth;
   if (flags.model.json) {
     JsonRow row;
-    row.add("model", info.model_dir).add("dtype", to_string(info.dtype)).add("threads", info.threads);
+    row.add("model", info.model_dir).add("device", info.device_name);
+    row.add("dtype", to_string(info.dtype)).add("threads", info.threads);
     row.add("batch", flags.batch)
         .add("prompt_tokens", flags.prompt_tokens)
         .add("new_tokens", flags.new_tokens);
@@ -109,8 +119,11 @@ Status run_bench_model(const BenchModelFlags& flags) {
     std::puts(row.str().c_str());
     return {};
   }
-  std::printf("%s, %s, %d threads, batch %d, %d + %d tokens\n", info.model_dir.c_str(),
-              std::string(to_string(info.dtype)).c_str(), info.threads, flags.batch, flags.prompt_tokens,
+  const std::string device = info.gpu_memory_total > 0
+                                 ? info.device_name + " (" + info.selection.device.name + ")"
+                                 : std::to_string(info.threads) + " threads";
+  std::printf("%s, %s, %s, batch %d, %d + %d tokens\n", info.model_dir.c_str(),
+              std::string(to_string(info.dtype)).c_str(), device.c_str(), flags.batch, flags.prompt_tokens,
               flags.new_tokens);
   std::printf("prefill   %10.1f tokens/s\n", flags.batch * flags.prompt_tokens / prefill);
   std::printf("decode    %10.1f tokens/s   %.3f ms a step\n", flags.batch / step, step * 1e3);
@@ -119,9 +132,9 @@ Status run_bench_model(const BenchModelFlags& flags) {
               human(static_cast<double>(info.weight_bytes_per_token)).c_str(),
               human(static_cast<double>(info.kv_bytes_per_token)).c_str());
   std::printf(
-      "bandwidth %10.2f GB/s read by decode, %.0f %% of the %.2f GB/s that this machine reads from memory\n",
+      "bandwidth %10.2f GB/s read by decode, %.0f %% of the %.2f GB/s that the device reads from memory\n",
       step_bytes / step / 1e9, share * 100, bandwidth / 1e9);
-  if (info.weight_bytes < (64 << 20))
+  if (info.gpu_memory_total == 0 && info.weight_bytes < (64 << 20))
     std::puts("          (weights of this size stay in the caches: the share can pass 100 %)");
   return {};
 }

@@ -73,10 +73,9 @@ Ticket DeviceExecutor::submit(const Step& step) {
     open.on_host.push_back(sequence.sampling && samples_on_host(*sequence.sampling));
     (sequence.chunk.decode ? open.decode_rows : open.prefill_rows) += sequence.chunk.count;
   }
-  const double planned = runner_.plan_seconds(), attended = runner_.attention_seconds();
+  const double planned = runner_.plan_seconds();
   open.status = failure_ ? Status(*failure_) : queue(step, open);
   open.plan_seconds = runner_.plan_seconds() - planned;
-  open.attention_seconds = runner_.attention_seconds() - attended;
   if (!open.status && !failure_) {
     // A refused step leaves the device as it is; on a broken device all later ones fail too.
     if (const Status health = queue_.health(); !health)
@@ -266,7 +265,6 @@ StepResult DeviceExecutor::wait(Ticket ticket) {
   OpenStep& open = *open_.front();
   StepResult result;
   result.plan_seconds = open.plan_seconds;
-  result.attention_seconds = open.attention_seconds;
   if (failure_) open.status = *failure_;
   if (open.status) open.status = await(open);
   result.status = open.status;

@@ -83,7 +83,7 @@ class DeviceExecutor final : public Executor {
     bool copies_logits = false;  // of some rows
     int bucket = 0;              // rows of the graph; 0 = none
     int decode_rows = 0, prefill_rows = 0;
-    double plan_seconds = 0, attention_seconds = 0;
+    double plan_seconds = 0;
   };
 
   size_t ring(uint64_t number) const { return static_cast<size_t>(number % kRing); }

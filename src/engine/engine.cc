@@ -177,6 +177,7 @@ EngineStats EngineImpl::stats() const {
 }
 
 Result<MachineFloor> EngineImpl::measure_floor() const {
+  if (setup_->gpu) return unsupported("the rates of a GPU are not measured while an engine uses it");
   try {
     ThreadPool pool(setup_->info.threads);  // the engine thread uses setup_->pool
     return measure_machine_floor(pool);
@@ -240,7 +241,7 @@ Result<uint64_t> EngineImpl::submit(GenerateRequest request, OutputSink sink) {
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
-    if (failure_) return Error{ErrorCode::internal, "the engine has failed: " + failure_->message};
+    if (failure_) return Error{ErrorCode::cancelled, "the engine has failed: " + failure_->message};
     id = next_id_;
     next_id_ += answers.size();
     live_ += answers.size();

@@ -217,7 +217,7 @@ std::vector<AttentionUse> ModelRunner::attention() const {
         at = uses.insert(at, {phase, kind, group.backends[static_cast<size_t>(phase)]->label()});
       const PhasedAttention::Use& use = group.attention.use(phase);
       at->calls += use.calls;
-      at->seconds += use.seconds;
+      if (on_cpu()) at->seconds += use.seconds;  // elsewhere the calls only queue work
       at->bytes += use.work.bytes;
       at->flops += use.work.flops;
     }

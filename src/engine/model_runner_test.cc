@@ -45,8 +45,9 @@ TEST(CheckDevice, NamesTheDeviceAndWhatToGive) {
   EXPECT_TRUE(check_device({}).ok());
   const Status status = check_device(*parse_device("sm90"));
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error().message,
-            "the device is cuda 9.0; embeddings are computed on the CPU only: give --device cpu, or leave it out");
+  EXPECT_EQ(
+      status.error().message,
+      "the device is cuda 9.0; embeddings are computed on the CPU only: give --device cpu, or leave it out");
 }
 
 }  // namespace

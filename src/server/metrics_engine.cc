@@ -68,7 +68,9 @@ void write_uses(std::string_view name, std::string_view type, std::string_view h
 void write_attention(const EngineStats& s, MetricsText& out) {
   using Value = std::optional<double>;
   write_uses("fovea_attention_kernel_seconds_total", "counter", "Time in attention kernels.", s, out,
-             [](const AttentionUse& u) -> Value { return u.seconds; });
+             [](const AttentionUse& u) -> Value {
+               return u.seconds > 0 || u.calls == 0 ? Value(u.seconds) : std::nullopt;  // not on a GPU
+             });
   write_uses("fovea_attention_calls_total", "counter", "Calls of attention kernels, one a layer of a step.",
              s, out, [](const AttentionUse& u) -> Value { return number(u.calls); });
   write_uses("fovea_attention_bytes_total", "counter",
@@ -115,7 +117,18 @@ void write_backends(const Selection& selection, MetricsText& out) {
     }
 }
 
+void write_gpu(const EngineInfo& info, MetricsText& out) {
+  if (info.gpu_memory_total == 0) return;
+  out.metric("fovea_gpu_info", "gauge", "The GPU that the model runs on.");
+  out.sample(1, {{"device", info.device_name}, {"name", info.selection.device.name}});
+  out.gauge("fovea_gpu_memory_total_bytes", "Memory of the GPU.", number(info.gpu_memory_total));
+  out.metric("fovea_gpu_memory_bytes", "gauge", "What the engine takes of the GPU's memory, as computed.");
+  for (const MemoryPart& part : info.gpu_memory)
+    out.sample(number(part.bytes), {{"part", part.name}});
+}
+
 void write_cache_config(const EngineInfo& info, MetricsText& out) {
+  write_gpu(info, out);
   const int page_size = std::max(1, info.selection.page_size);
   out.metric("vllm:cache_config_info", "gauge", "The KV cache: tokens a page, pages, storage type.");
   out.sample(1, {{"block_size", std::to_string(page_size)},

@@ -292,7 +292,7 @@ class ServiceImpl final : public Service {
 
 /// The machine's peak rates; nullopt if they cannot be measured.
 std::optional<MachineFloor> measure_floor(const Engine& engine) {
-  if (engine.info().threads == 0) return std::nullopt;
+  if (engine.info().threads == 0 || engine.info().gpu_memory_total > 0) return std::nullopt;
   auto floor = engine.measure_floor();
   if (floor) return *floor;
   FOVEA_LOG(warning) << "metrics: " << floor.error().message;

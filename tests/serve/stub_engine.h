@@ -63,6 +63,7 @@ class StubEngine final : public Engine {
   }
 
   const EngineInfo& info() const override { return info_; }
+  std::optional<Error> failure() const override { return std::nullopt; }
   EngineStats stats() const override {
     const std::lock_guard lock(mutex_);
     EngineStats stats;
