@@ -203,8 +203,7 @@ Status DeviceExecutor::compute_in_graph(OpenStep& open) {
   FOVEA_RETURN_IF_ERROR(compute(&open));
   if (const Status captured = capture(open.bucket); !captured) {
     FOVEA_RETURN_IF_ERROR(queue_.health());
-    capture_failed_ = true;
-    FOVEA_LOG(warning) << "decode steps run without CUDA graphs: " << captured.error().message;
+    without_graphs(captured.error());
   }
   return {};
 }
@@ -212,6 +211,19 @@ Status DeviceExecutor::compute_in_graph(OpenStep& open) {
 Status DeviceExecutor::capture(int bucket) {
   FOVEA_TRY(graph, queue_.capture([this] { return compute(nullptr); }));
   graphs_[bucket] = std::move(graph);
+  return {};
+}
+
+Status DeviceExecutor::start() {
+  // Rows that nobody asks for may read tokens that no step has sampled: they must be ids all the same.
+  const std::vector<std::byte> zeros(tokens_.size());
+  FOVEA_RETURN_IF_ERROR(
+      queue_.device().copy_from_host(tokens_.data(), zeros.data(), zeros.size(), queue_.stream()));
+  FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
+  const Status captured = capture_first();
+  if (captured) return {};
+  FOVEA_RETURN_IF_ERROR(queue_.health());
+  without_graphs(captured.error());
   return {};
 }
 
@@ -223,10 +235,15 @@ Status DeviceExecutor::capture_first() {
     sample_rows_.clear();
     FOVEA_RETURN_IF_ERROR(upload(empty, options_.buckets[i]));
     FOVEA_RETURN_IF_ERROR(compute(nullptr));
-    FOVEA_RETURN_IF_ERROR(capture(options_.buckets[i]));
     FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
+    FOVEA_RETURN_IF_ERROR(capture(options_.buckets[i]));
   }
   return {};
+}
+
+void DeviceExecutor::without_graphs(const Error& error) {
+  capture_failed_ = true;  // the same kernels run without graphs
+  FOVEA_LOG(warning) << "decode steps run without CUDA graphs: " << error.message;
 }
 
 std::span<float> DeviceExecutor::host_logits(uint64_t number, int row) const {

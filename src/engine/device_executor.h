@@ -47,8 +47,9 @@ class DeviceExecutor final : public Executor {
   DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue, ThreadPool& pool, const Options& options);
   ~DeviceExecutor() override;
 
-  /// Captures the first kFirstBuckets graphs. Call it after begin_thread(), before the first step.
-  Status capture_first();
+  /// Prepares memory and captures the first kFirstBuckets graphs. Call it after begin_thread(), before the
+  /// first step.
+  Status start();
 
   Overlap overlap() const override { return options_.overlap; }
   void begin_thread() override { queue_.begin_thread(); }
@@ -100,7 +101,9 @@ class DeviceExecutor final : public Executor {
   /// Forward pass and sampling of the uploaded step.
   Status compute(const OpenStep* marked);
   Status compute_in_graph(OpenStep& open);
+  Status capture_first();
   Status capture(int bucket);
+  void without_graphs(const Error& error);
   Status copy_logits(OpenStep& open);
   Status await(const OpenStep& open);
   std::string describe(const OpenStep& open, bool where) const;

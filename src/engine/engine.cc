@@ -103,7 +103,7 @@ Status EngineImpl::make_executor() {
   EngineGpu& gpu = *setup_->gpu;
   auto executor = std::make_unique<DeviceExecutor>(*setup_->runner, *gpu.ops, *gpu.queue, *setup_->pool,
                                                    setup_->executor);
-  FOVEA_RETURN_IF_ERROR(executor->capture_first());
+  FOVEA_RETURN_IF_ERROR(executor->start());
   setup_->log_gpu_memory();
   executor_ = std::move(executor);
   return {};

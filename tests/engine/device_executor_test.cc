@@ -107,7 +107,7 @@ class DeviceEngine {
     executor.edit_list_bytes = 0;
     executor.patience = std::chrono::duration<double>(setup.patience);
     executor_ = std::make_unique<DeviceExecutor>(*runner_, ops_, *queue_, pool_, executor);
-    const Status captured = executor_->capture_first();
+    const Status captured = executor_->start();
     EXPECT_TRUE(captured.ok()) << (captured.ok() ? "" : captured.error().message);
     core_ = std::make_unique<EngineCore>(scheduler, *executor_);
     context_.vocab_size = context_.sampled_vocab = config->vocab_size;
