@@ -1,8 +1,7 @@
 #pragma once
-// What becomes of a finished sum of a grouped product, in fp32.
+// What becomes of a finished sum of a grouped product, in fp32; the gates as in the dense layers.
 #include "kernels/cuda/experts/grouped.h"
-#include "kernels/cuda/rows/activation.cuh"
-#include "kernels/cuda/rows/four.cuh"
+#include "kernels/cuda/linear/epilogue.cuh"
 
 namespace fovea::cuda {
 
@@ -21,6 +20,28 @@ FOVEA_DEVICE float bias_of(const GroupedProduct& p, bool gated, int expert, int 
 FOVEA_DEVICE float finished(const GroupedProduct& p, float sum, float scale, float bias) {
   if (p.scales != nullptr) sum = __fmul_rn(sum, scale);
   return p.weights.bias == nullptr ? sum : __fadd_rn(sum, bias);
+}
+
+/// activation(gate) * up for a 16-bit result.
+template <ProductForm kForm>
+FOVEA_DEVICE float gated_sum(const GroupedProduct& p, float gate, float up) {
+  if constexpr (kForm == ProductForm::sigmoid) return gated_value<GateForm::sigmoid, false>(p.gate, gate, up);
+  if constexpr (kForm == ProductForm::limited) return gated_value<GateForm::limited, false>(p.gate, gate, up);
+  return gated_value<false>(p.gate, gate, up);
+}
+
+/// f(T, form) with the types of a product's kernels.
+template <class F>
+Status with_product(const GroupedProduct& product, bool gated, DType dtype, F&& f) {
+  const auto with_form = [&](auto type) -> Status {
+    switch (form_of(product, gated)) {
+      case ProductForm::plain: return f(type, std::integral_constant<ProductForm, ProductForm::plain>());
+      case ProductForm::sigmoid: return f(type, std::integral_constant<ProductForm, ProductForm::sigmoid>());
+      case ProductForm::limited: return f(type, std::integral_constant<ProductForm, ProductForm::limited>());
+      default: return f(type, std::integral_constant<ProductForm, ProductForm::other>());
+    }
+  };
+  return dtype == DType::f16 ? with_form(__half{}) : with_form(__nv_bfloat16{});
 }
 
 }  // namespace fovea::cuda

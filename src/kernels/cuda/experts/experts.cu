@@ -91,15 +91,19 @@ Status check(const ExpertsParams& p) {
 Status run_product(const GroupedProduct& product, bool gated, const GroupedSize& size, ExpertKernel kernel,
                    cudaStream_t stream) {
   if (size.dtype == DType::f32) return launch_grouped_float(product, gated, size, stream);
-  if (kernel == ExpertKernel::automatic)
-    kernel =
-        size.pairs >= kLargeRows * product.groups.num_experts ? ExpertKernel::large : ExpertKernel::small;
+  if (kernel == ExpertKernel::automatic) {
+    const bool many = size.pairs >= kLargeRows * product.groups.num_experts;
+    kernel = !many ? ExpertKernel::small : size.has_wgmma ? ExpertKernel::wide : ExpertKernel::large;
+  }
+  if (kernel == ExpertKernel::wide && !size.has_wgmma)
+    return unsupported("experts: the wide kernel needs compute capability 9.0; use automatic");
+  if (kernel == ExpertKernel::wide) return launch_grouped_wide(product, gated, size, stream);
   if (kernel == ExpertKernel::large) return launch_grouped_large(product, gated, size, stream);
   return launch_grouped_small(product, gated, size, stream);
 }
 
 /// Rows [first, first + rows).
-Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, int multiprocessors,
+Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const GroupedSize& device,
                 cudaStream_t stream) {
   const ExpertShape& s = p.shape;
   const Scratch scratch(s, rows, static_cast<std::byte*>(p.scratch));
@@ -113,14 +117,18 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, int multipr
   const int64_t pairs = rows * s.experts_per_token;
   FOVEA_RETURN_IF_ERROR(launch_group(ids, pairs, s.experts_per_token, scratch.groups, stream));
 
-  const GroupedSize size{s.dtype, pairs, rows, multiprocessors};
+  GroupedSize size = device;
+  size.pairs = pairs, size.most_rows = rows;
   GroupedProduct up;
   up.groups = scratch.groups;
   up.x = at(p.x, s.dtype, p.x_stride), up.x_stride = p.x_stride, up.gathers = true;
   up.weights = p.gate_up;
   up.inputs = static_cast<int>(s.hidden), up.outputs = static_cast<int>(s.intermediate);
   up.scales = p.scales_input ? weights : nullptr;
-  up.f = p.f, up.limit = p.limit, up.out = scratch.activations;
+  LinearParams gate;
+  gate.epilogue = LinearEpilogue::gated, gate.activation = p.f, gate.limit = p.limit;
+  up.gate = make_epilogue(gate);
+  up.out = scratch.activations;
   FOVEA_RETURN_IF_ERROR(run_product(up, true, size, p.kernel, stream));
 
   GroupedProduct down;
@@ -150,11 +158,16 @@ int64_t experts_scratch(const ExpertShape& shape, int64_t max_rows) {
 
 Status launch_experts(const ExpertsParams& p, CudaStream& stream) {
   FOVEA_RETURN_IF_ERROR(check(p));
-  int multiprocessors = 0;
-  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  GroupedSize size;
+  size.dtype = p.shape.dtype;
+  int major = 0, minor = 0;
+  FOVEA_CUDA_TRY(
+      cudaDeviceGetAttribute(&size.multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, stream.device()));
+  size.has_wgmma = major == 9 && minor == 0;
   for (int64_t first = 0; first < p.rows; first += kPassRows)
-    FOVEA_RETURN_IF_ERROR(
-        run_pass(p, first, std::min(kPassRows, p.rows - first), multiprocessors, stream.handle()));
+    FOVEA_RETURN_IF_ERROR(run_pass(p, first, std::min(kPassRows, p.rows - first), size, stream.handle()));
   return {};
 }
 

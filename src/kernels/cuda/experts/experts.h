@@ -36,7 +36,8 @@ struct ExpertShape {
 enum class ExpertKernel : uint8_t {
   automatic,
   small,  ///< weights stream past up to 32 rows of an expert at a time
-  large,  ///< tiles of 128 rows
+  large,  ///< tiles of 128 rows x 128 outputs by mma.sync
+  wide,   ///< tiles of 128 rows x 256 outputs by wgmma (compute capability 9.0)
 };
 
 struct ExpertsParams {

@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(kThreads)
     const float scale = sum_scale(p, position);
     float v = finished(p, sums[0][r], scale, bias_of(p, kGated, tile.expert, 0, output));
     if constexpr (kGated)
-      v = gated(v, finished(p, sums[1][r], scale, bias_of(p, true, tile.expert, 1, output)), p.f, p.limit);
+      v = gated_value<true>(p.gate, v,
+                            finished(p, sums[1][r], scale, bias_of(p, true, tile.expert, 1, output)));
     static_cast<float*>(p.out)[static_cast<int64_t>(position) * p.outputs + output] = v;
   }
 }

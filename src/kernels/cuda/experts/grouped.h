@@ -5,6 +5,7 @@
 
 #include "fovea/result.h"
 #include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/linear/epilogue.h"
 
 namespace fovea::cuda {
 
@@ -23,10 +24,9 @@ struct GroupedProduct {
   int64_t x_stride = 0;
   bool gathers = false;
   ExpertMatrices weights;
-  int inputs = 0, outputs = 0;      ///< outputs of the product: gated: intermediate, of twice as many columns
-  const float* scales = nullptr;    ///< [pairs] by pair: multiplies the sums; null = 1
-  Activation f = Activation::silu;  ///< gated only
-  float limit = 0.0f;
+  int inputs = 0, outputs = 0;    ///< outputs of the product: gated: intermediate, of twice as many columns
+  const float* scales = nullptr;  ///< [pairs] by pair: multiplies the sums; null = 1
+  EpilogueParams gate;            ///< gated only: form, linear, cubic and limit
   void* out = nullptr;  ///< by position: gated [pairs, outputs] of the dtype, else f32 [pairs, outputs]
 };
 
@@ -36,14 +36,27 @@ struct GroupedSize {
   int64_t pairs = 0;
   int64_t most_rows = 0;  ///< of one expert
   int multiprocessors = 0;
+  bool has_wgmma = false;  ///< compute capability 9.0
 };
+
+/// What a product's kernels do with the sums; each has instances of its own.
+enum class ProductForm : uint8_t { plain, sigmoid, limited, other };
+
+inline ProductForm form_of(const GroupedProduct& product, bool gated) {
+  if (!gated) return ProductForm::plain;
+  if (product.gate.form == GateForm::sigmoid) return ProductForm::sigmoid;
+  return product.gate.form == GateForm::limited ? ProductForm::limited : ProductForm::other;
+}
 
 /// Few rows for each expert: each warp streams a panel of 16 outputs for up to 8, 16 or 32 rows.
 Status launch_grouped_small(const GroupedProduct& product, bool gated, const GroupedSize& size,
                             cudaStream_t stream);
-/// Many rows for each expert: tiles of 128 rows x 128 outputs.
+/// Many rows for each expert: tiles of 128 rows x 128 outputs by mma.sync.
 Status launch_grouped_large(const GroupedProduct& product, bool gated, const GroupedSize& size,
                             cudaStream_t stream);
+/// Tiles of 128 rows x 256 outputs by wgmma; for compute capability 9.0 alone.
+Status launch_grouped_wide(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                           cudaStream_t stream);
 /// fp32, for proofs: one ascending chain of fma for each output.
 Status launch_grouped_float(const GroupedProduct& product, bool gated, const GroupedSize& size,
                             cudaStream_t stream);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/experts/epilogue.cuh"
 #include "kernels/cuda/experts/find_tile.cuh"
 #include "kernels/cuda/linear/packed_layout.h"
+#include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
@@ -20,9 +21,10 @@ constexpr int kStages = 3;
 constexpr int kSharedBytes = kStages * kStageBytes;
 constexpr int kCopies = kRows * 8 / kThreads;  // of 16 bytes, of each operand and thread
 
-template <class T, bool kGated>
+template <class T, ProductForm kForm>
 __global__ void __launch_bounds__(kThreads, 2)
     large_kernel(const __grid_constant__ GroupedProduct p, int columns) {
+  constexpr bool kGated = kForm != ProductForm::plain;
   extern __shared__ __align__(128) std::byte memory[];
   const uint32_t ring = shared_address(memory);
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), warp = thread / 32;
@@ -134,8 +136,8 @@ __global__ void __launch_bounds__(kThreads, 2)
             T x[2];
           };
           *reinterpret_cast<Two*>(static_cast<T*>(p.out) + at) = {
-              rounded<T>(gated(v[0][0], v[1][0], p.f, p.limit)),
-              rounded<T>(gated(v[0][1], v[1][1], p.f, p.limit))};
+              rounded<T>(gated_sum<kForm>(p, v[0][0], v[1][0])),
+              rounded<T>(gated_sum<kForm>(p, v[0][1], v[1][1]))};
         } else {
           auto* out = static_cast<float*>(p.out) + at;
           *reinterpret_cast<float2*>(out) = {v[0][0], v[0][1]};
@@ -145,9 +147,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <class T, bool kGated>
+template <class T, ProductForm kForm>
 Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
-  const auto kernel = large_kernel<T, kGated>;
+  constexpr bool kGated = kForm != ProductForm::plain;
+  const auto kernel = large_kernel<T, kForm>;
   const int64_t panels = packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated);
   const int64_t columns = (panels + kPanels - 1) / kPanels;
   const int64_t grid = (std::min<int64_t>(p.groups.num_experts, size.pairs) + size.pairs / kRows) * columns;
@@ -162,9 +165,9 @@ Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t str
 
 Status launch_grouped_large(const GroupedProduct& p, bool gated, const GroupedSize& size,
                             cudaStream_t stream) {
-  if (size.dtype == DType::f16)
-    return gated ? launch<__half, true>(p, size, stream) : launch<__half, false>(p, size, stream);
-  return gated ? launch<__nv_bfloat16, true>(p, size, stream) : launch<__nv_bfloat16, false>(p, size, stream);
+  return with_product(p, gated, size.dtype, [&](auto type, auto form) {
+    return launch<decltype(type), decltype(form)::value>(p, size, stream);
+  });
 }
 
 }  // namespace fovea::cuda

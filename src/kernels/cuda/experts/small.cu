@@ -7,6 +7,7 @@
 #include "kernels/cuda/experts/epilogue.cuh"
 #include "kernels/cuda/experts/find_tile.cuh"
 #include "kernels/cuda/linear/packed_layout.h"
+#include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
 #include "kernels/cuda/tiles/mma.cuh"
@@ -24,7 +25,7 @@ struct SmallShape {
 };
 
 /// Copies the blocks of one tile after the other.
-template <int kTiles, bool kGated>
+template <int kTiles>
 struct SmallLoader {
   using Shape = SmallShape<kTiles>;
   const GroupedProduct& p;
@@ -79,13 +80,14 @@ struct SmallLoader {
   }
 };
 
-template <class T, int kTiles, bool kGated>
+template <class T, int kTiles, ProductForm kForm>
 __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ GroupedProduct p, int panels) {
   using Shape = SmallShape<kTiles>;
+  constexpr bool kGated = kForm != ProductForm::plain;
   extern __shared__ __align__(128) std::byte memory[];
   const uint32_t ring = shared_address(memory);
   const int lane = lane_id(), g = lane / 4, q = lane % 4;
-  SmallLoader<kTiles, kGated> loader(p, panels, static_cast<int>(blockIdx.x));
+  SmallLoader<kTiles> loader(p, panels, static_cast<int>(blockIdx.x));
   for (int i = 0; i < Shape::kStages - 1; ++i)
     loader.issue(ring + i * Shape::kStageBytes);
   int slot = 0;
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
                     v1 = finished(p, sums[t][2 + i], scale, bias[1]);
         const int64_t at = static_cast<int64_t>(position) * p.outputs + output;
         if constexpr (kGated) {
-          if (output < p.outputs) static_cast<T*>(p.out)[at] = rounded<T>(gated(v0, v1, p.f, p.limit));
+          if (output < p.outputs) static_cast<T*>(p.out)[at] = rounded<T>(gated_sum<kForm>(p, v0, v1));
         } else {
           if (output < p.outputs) static_cast<float*>(p.out)[at] = v0;
           if (output + 8 < p.outputs) static_cast<float*>(p.out)[at + 8] = v1;
@@ -142,10 +144,11 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
   }
 }
 
-template <class T, int kTiles, bool kGated>
+template <class T, int kTiles, ProductForm kForm>
 Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
   using Shape = SmallShape<kTiles>;
-  const auto kernel = small_kernel<T, kTiles, kGated>;
+  constexpr bool kGated = kForm != ProductForm::plain;
+  const auto kernel = small_kernel<T, kTiles, kForm>;
   const auto panels = packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated);
   // The most tiles that there can be, and as many warps as are resident at once.
   const int64_t row_tiles = std::min<int64_t>(p.groups.num_experts, size.pairs) + size.pairs / Shape::kRows;
@@ -159,23 +162,22 @@ Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t str
   return {};
 }
 
-template <class T, bool kGated>
+template <class T, ProductForm kForm>
 Status launch_tiles(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
   // Tiles hold most experts' rows; an expert with more rows reads its weights again, from L2.
   const int64_t average = size.pairs / p.groups.num_experts;
-  if (size.most_rows <= 8 || average <= 4) return launch<T, 1, kGated>(p, size, stream);
-  if (size.most_rows <= 16 || average <= 10) return launch<T, 2, kGated>(p, size, stream);
-  return launch<T, 4, kGated>(p, size, stream);
+  if (size.most_rows <= 8 || average <= 4) return launch<T, 1, kForm>(p, size, stream);
+  if (size.most_rows <= 16 || average <= 10) return launch<T, 2, kForm>(p, size, stream);
+  return launch<T, 4, kForm>(p, size, stream);
 }
 
 }  // namespace
 
 Status launch_grouped_small(const GroupedProduct& p, bool gated, const GroupedSize& size,
                             cudaStream_t stream) {
-  if (size.dtype == DType::f16)
-    return gated ? launch_tiles<__half, true>(p, size, stream) : launch_tiles<__half, false>(p, size, stream);
-  return gated ? launch_tiles<__nv_bfloat16, true>(p, size, stream)
-               : launch_tiles<__nv_bfloat16, false>(p, size, stream);
+  return with_product(p, gated, size.dtype, [&](auto type, auto form) {
+    return launch_tiles<decltype(type), decltype(form)::value>(p, size, stream);
+  });
 }
 
 }  // namespace fovea::cuda
