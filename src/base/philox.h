@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace fovea {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-inline PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
+FOVEA_HOST_DEVICE inline PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9;  // golden ratio
   constexpr uint32_t kWeyl1 = 0xBB67AE85;  // sqrt(3) - 1
@@ -23,13 +25,17 @@ inline PhiloxBlock philox4x32_10(PhiloxBlock counter, std::array<uint32_t, 2> ke
   return counter;
 }
 
-/// Uniform in [0, 1), a multiple of 2^-53, fixed by (seed, position).
-inline double philox_uniform(uint64_t seed, uint64_t position) {
+/// 53 random bits, fixed by (seed, position).
+FOVEA_HOST_DEVICE inline uint64_t philox_bits(uint64_t seed, uint64_t position) {
   const PhiloxBlock block =
       philox4x32_10({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
                     {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t bits = (uint64_t{block[1]} << 32 | block[0]) >> 11;
-  return static_cast<double>(bits) * 0x1p-53;
+  return (uint64_t{block[1]} << 32 | block[0]) >> 11;
+}
+
+/// Uniform in [0, 1), a multiple of 2^-53: philox_bits() as a fraction.
+inline double philox_uniform(uint64_t seed, uint64_t position) {
+  return static_cast<double>(philox_bits(seed, position)) * 0x1p-53;
 }
 
 /// The seed of a request without one, derived from (engine seed, request id) with a counter word that

@@ -18,14 +18,12 @@ namespace fovea::sample_math {
 inline constexpr int kWeightBits = 43;
 inline constexpr float kWeightOne = 0x1p43f;
 
-// Constants of scaled_weight(), for vectorised copies of it. From kLowestZ on weights are 0.
+// Constants of scaled_weight(). At kLowestZ and below weights are 0.
 inline constexpr float kLowestZ = -40.0f;
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
 inline constexpr int32_t kRoundMagicBits = 0x4b400000;
 inline constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // products with n are exact
-inline constexpr float kExpPoly[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                                      4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
 
 // Operations that round once each: nvcc would fuse them.
 #ifdef __CUDA_ARCH__
@@ -121,17 +119,26 @@ inline uint64_t mul_high(uint64_t a, uint64_t b) {
 /// falls. Cephes' expf without fusing: z = n ln 2 + r, e^r = 1 + r + r^2 P(r).
 FOVEA_HOST_DEVICE inline float scaled_weight(float x, float max, float scale) {
   float z = mul(sub(x, max), scale);
-  z = z > kLowestZ ? z : kLowestZ;  // NaN (-inf times 0) too
+#ifdef __CUDA_ARCH__
+  z = fmaxf(z, kLowestZ);  // one instruction; NaN (-inf times 0) becomes kLowestZ, as below
+#else
+  z = z > kLowestZ ? z : kLowestZ;
+#endif
   const float t = add(mul(z, kLog2E), kRoundMagic);
   const int32_t n = static_cast<int32_t>(to_bits(t)) - kRoundMagicBits;
   const float whole = sub(t, kRoundMagic);
-  const float r = sub(sub(z, mul(whole, kLn2High)), mul(whole, kLn2Low));
-  float p = kExpPoly[0];
-  p = add(mul(p, r), kExpPoly[1]);
-  p = add(mul(p, r), kExpPoly[2]);
-  p = add(mul(p, r), kExpPoly[3]);
-  p = add(mul(p, r), kExpPoly[4]);
-  p = add(mul(p, r), kExpPoly[5]);
+#ifdef __CUDA_ARCH__
+  const float high = __fmaf_rn(whole, -kLn2High, z);  // the product is exact, so the same as below
+#else
+  const float high = sub(z, mul(whole, kLn2High));
+#endif
+  const float r = sub(high, mul(whole, kLn2Low));
+  float p = 1.9875691500e-4f;
+  p = add(mul(p, r), 1.3981999507e-3f);
+  p = add(mul(p, r), 8.3334519073e-3f);
+  p = add(mul(p, r), 4.1665795894e-2f);
+  p = add(mul(p, r), 1.6666665459e-1f);
+  p = add(mul(p, r), 5.0000001201e-1f);
   p = add(mul(p, mul(r, r)), add(r, 1.0f));
   return from_bits(to_bits(p) + (static_cast<uint32_t>(n + kWeightBits) << 23));
 }
@@ -208,7 +215,8 @@ FOVEA_HOST_DEVICE inline double log_weight_sum(uint64_t sum) {
 
 /// Log probability of logit x, where `log_sum` = log_weight_sum() of the row's weights at scale 1.
 FOVEA_HOST_DEVICE inline float log_probability(float x, float max, double log_sum) {
-  return static_cast<float>(sub(static_cast<double>(x), add(static_cast<double>(max), log_sum)));
+  const double logit = add(static_cast<double>(x), 0.0);  // -0 as +0
+  return static_cast<float>(sub(logit, add(static_cast<double>(max), log_sum)));
 }
 
 }  // namespace fovea::sample_math

@@ -51,6 +51,7 @@ EditBlock lay_out(const EditSpec& spec, int32_t vocab) {
   block.allowed = place(spec.allowed.empty() ? 0 : mask_words(vocab));
   block.penalises = penalises(spec);
   block.prompt = place(block.penalises && spec.repetition_penalty != 1 ? mask_words(vocab) : 0);
+  at = (at + 3) / 4 * 4;  // the device reads 4 counts at a time
   block.counts = place(block.penalises ? (static_cast<size_t>(vocab) + 1) / 2 : 0);
   block.words = (at + 3) / 4 * 4;
   block.vocab = vocab;

@@ -76,10 +76,12 @@ struct SampleArgs {
   int32_t* tokens = nullptr;  ///< [slots]
   int32_t failed_token = -1;  ///< written to tokens[slot] where no token could be drawn
   SampleResult* results = nullptr;  ///< [num_rows], or null
-  void* scratch = nullptr;          ///< sample_scratch_bytes() bytes, aligned to 16
+  void* scratch = nullptr;          ///< sample_scratch_bytes(num_rows or more) bytes, aligned to 16
 };
 
-/// Bytes of scratch for up to `max_rows` rows on the stream's device; 0 on Hopper and for small vocabularies.
+/// Bytes of scratch for up to `max_rows` rows on the stream's device: 0 for few rows on Hopper, else a copy
+/// of the rows. Where it is 0 or not given on Hopper, each row is computed in a cluster's shared memory;
+/// scratch makes launches of many rows faster. Elsewhere, rows with edits or masks need it.
 int64_t sample_scratch_bytes(int32_t max_rows, int32_t width, const CudaStream& stream);
 
 /// Queues the launch. Errors: vocabulary or width out of range.
@@ -96,7 +98,6 @@ struct DrawArgs {
   const int32_t* top_k = nullptr;
   const int64_t *seed = nullptr, *position = nullptr;
   int32_t* tokens = nullptr;
-  void* scratch = nullptr;  ///< as SampleArgs
 };
 Status launch_draw(const DrawArgs& args, CudaStream& stream);
 
