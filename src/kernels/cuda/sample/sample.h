@@ -98,6 +98,7 @@ struct DrawArgs {
   const int32_t* top_k = nullptr;
   const int64_t *seed = nullptr, *position = nullptr;
   int32_t* tokens = nullptr;
+  void* scratch = nullptr;  ///< not used: only edits need a copy of the rows
 };
 Status launch_draw(const DrawArgs& args, CudaStream& stream);
 
