@@ -237,7 +237,8 @@ TEST_P(Goldens, Float32MatchesTransformers) {
   ASSERT_TRUE(model);
   const auto vocab = static_cast<size_t>(model->config().vocab_size);
   int compared = 0;
-  for (const json& prompt : golden_of(GetParam()).at("prompts")) {
+  const json golden = golden_of(GetParam());
+  for (const json& prompt : golden.at("prompts")) {
     const std::vector<int32_t> ids = prompt.at("ids"), greedy = prompt.at("greedy");
     const std::vector<float> last_logits = prompt.at("last_logits"), logprobs = prompt.at("logprobs"),
                              gaps = prompt.at("gaps");
@@ -280,7 +281,8 @@ TEST_P(Goldens, SixteenBitsAreClose) {
   const auto model = load_fixture(GetParam(), type);
   ASSERT_TRUE(model);
   double error = 0, size = 0;
-  for (const json& prompt : golden_of(GetParam()).at("prompts")) {
+  const json golden = golden_of(GetParam());
+  for (const json& prompt : golden.at("prompts")) {
     const std::vector<int32_t> ids = prompt.at("ids");
     const std::vector<float> expected = prompt.at("last_logits");
     if (ids.size() > Sequence::kMaxRows) continue;
@@ -294,6 +296,7 @@ TEST_P(Goldens, SixteenBitsAreClose) {
       size += std::pow(expected[i], 2);
     }
   }
+  ASSERT_GT(size, 0);
   const double relative = std::sqrt(error / size);
   std::printf("%s in %s: error %.5f\n", GetParam(), std::string(to_string(type)).c_str(), relative);
   EXPECT_LT(relative, type == DType::f16 ? 0.01 : 0.06);

@@ -1,5 +1,5 @@
-// Every operation on a GPU against the plain loops of the reference device, from the same host values, with
-// activations of each type.
+// Every operation of the CPU and of a GPU, with activations of each type, against the plain loops of the
+// reference device, from the same host values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "kv/kv_cache.h"
 #include "model/kv_groups.h"
+#include "ops/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "tensor/cuda_device.h"
 #include "tests/cuda_ops/side.h"
@@ -31,19 +32,27 @@ Floats normal(int64_t count, uint32_t seed, float scale = 1, float mean = 0) {
   return values;
 }
 
-class CudaOperations : public testing::TestWithParam<DType> {
+/// The CPU's operations, or a GPU's with activations of a type.
+struct Table {
+  bool cuda = false;
+  DType type = DType::f32;
+};
+
+class Operations : public testing::TestWithParam<Table> {
  protected:
   void SetUp() override {
+    if (!GetParam().cuda) return;
     auto device = make_cuda_device(0);
     if (!device.ok()) GTEST_SKIP() << "SKIPPED: no CUDA device (" << device.error().message << ")";
     device_ = *std::move(device);
     auto stream = make_cuda_stream(0);
     ASSERT_TRUE(stream.ok()) << stream.error().message;
     cuda_stream_ = *stream;
-    auto ops = make_cuda_ops(*device_, GetParam());
+    auto ops = make_cuda_ops(*device_, GetParam().type);
     ASSERT_TRUE(ops.ok()) << ops.error().message;
-    ops_ = *std::move(ops);
+    cuda_ops_ = *std::move(ops);
   }
+  Ops& ops() { return cuda_ops_ ? *cuda_ops_ : cpu_ops(); }
 
   /// Runs f(side) -> Floats on both devices and compares: the largest difference, in units of the root of the
   /// mean square, is at most a few roundings.
@@ -51,8 +60,8 @@ class CudaOperations : public testing::TestWithParam<DType> {
   void expect_same(const F& f) {
     Floats got, expected;
     {
-      Side cuda(*ops_, *cuda_stream_), reference(reference_, host_stream_);
-      got = f(cuda);
+      Side tested(ops(), cuda_stream_ ? *cuda_stream_ : host_stream_), reference(reference_, host_stream_);
+      got = f(tested);
       expected = f(reference);
     }
     ASSERT_EQ(got.size(), expected.size());
@@ -69,20 +78,25 @@ class CudaOperations : public testing::TestWithParam<DType> {
     EXPECT_LE(worst, tolerance() * size) << "element " << at << ": " << got[at] << ", not " << expected[at];
   }
   double tolerance() const {
-    return GetParam() == DType::f32 ? 2e-5 : GetParam() == DType::f16 ? 6e-3 : 4.5e-2;
+    return GetParam().type == DType::f32 ? 2e-5 : GetParam().type == DType::f16 ? 6e-3 : 4.5e-2;
   }
 
   std::unique_ptr<Device> device_;
   std::shared_ptr<Stream> cuda_stream_;
-  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Ops> cuda_ops_;
   ThreadPool pool_{1};
   Stream host_stream_{pool_};
   GuardedDevice guarded_{size_t{1} << 30};
-  ReferenceOps reference_{guarded_, test::Stored::as_given, GetParam()};
+  ReferenceOps reference_{guarded_, test::Stored::as_given, GetParam().type};
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaOperations, testing::Values(DType::f32, DType::f16, DType::bf16),
-                         [](const auto& type) { return std::string(to_string(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Tables, Operations,
+                         testing::Values(Table{}, Table{true, DType::f32}, Table{true, DType::f16},
+                                         Table{true, DType::bf16}),
+                         [](const auto& table) {
+                           return (table.param.cuda ? "cuda_" : "cpu_") +
+                                  std::string(to_string(table.param.type));
+                         });
 
 constexpr std::array<int64_t, 4> kRows = {1, 5, 33, 130};
 struct Shape {
@@ -90,7 +104,7 @@ struct Shape {
 };
 constexpr std::array<Shape, 4> kShapes = {{{40, 24}, {77, 200}, {160, 64}, {272, 520}}};
 
-TEST_P(CudaOperations, Embed) {
+TEST_P(Operations, Embed) {
   for (const int64_t width : {40, 64, 200})
     expect_same([&](Side& s) {
       const LinearWeight table = s.weight(normal(77 * width, 1), 77);
@@ -101,8 +115,8 @@ TEST_P(CudaOperations, Embed) {
     });
 }
 
-TEST_P(CudaOperations, Cast) {
-  if (GetParam() == DType::f32) return;
+TEST_P(Operations, Cast) {
+  if (GetParam().type == DType::f32) return;  // never called
   expect_same([&](Side& s) {
     const Tensor y = s.poisoned(5, 40, s.act());
     s.queue().cast(s.f32_rows(normal(5 * 40, 2), 5), y);
@@ -110,7 +124,7 @@ TEST_P(CudaOperations, Cast) {
   });
 }
 
-TEST_P(CudaOperations, Rotations) {
+TEST_P(Operations, Rotations) {
   for (const double factor : {1.0, 0.7})
     expect_same([&](Side& s) {
       const std::vector<double> frequencies = {1.0, 0.3, 0.01, 1e-5, 2.5};
@@ -124,7 +138,7 @@ TEST_P(CudaOperations, Rotations) {
     });
 }
 
-TEST_P(CudaOperations, Norms) {
+TEST_P(Operations, Norms) {
   for (const int64_t dim : {40, 51, 4096})
     for (const bool layer : {false, true})
       for (const int form : {0, 1, 2}) {  // f32 to act, act to act, in place
@@ -141,7 +155,7 @@ TEST_P(CudaOperations, Norms) {
       }
 }
 
-TEST_P(CudaOperations, Additions) {
+TEST_P(Operations, Additions) {
   for (const int64_t dim : {40, 51, 4096})
     for (const bool fused : {false, true})
       expect_same([&](Side& s) {
@@ -159,7 +173,7 @@ TEST_P(CudaOperations, Additions) {
       });
 }
 
-TEST_P(CudaOperations, Linears) {
+TEST_P(Operations, Linears) {
   for (const auto& [n, k] : kShapes)
     for (const int64_t rows : kRows)
       for (const bool wide : {false, true}) {
@@ -175,7 +189,7 @@ TEST_P(CudaOperations, Linears) {
       }
 }
 
-TEST_P(CudaOperations, GatedLinears) {
+TEST_P(Operations, GatedLinears) {
   const GatedActivation activations[] = {{Activation::silu},
                                          {Activation::gelu_tanh},
                                          {Activation::gelu},
@@ -188,12 +202,13 @@ TEST_P(CudaOperations, GatedLinears) {
           const LinearWeight weight = s.weight(normal(n * k, 1, 2 / std::sqrt(static_cast<float>(k))), n,
                                                normal(n, 2), WeightUse::gated);
           const Tensor x = s.act_rows(normal(rows * k, 3), rows), out = s.poisoned(rows, n / 2, s.act());
-          s.queue().gated_linear(weight, activation, x, {}, out);
+          const Tensor wide = s.queue().needs_wide() ? s.poisoned(rows, n, s.act()) : Tensor();
+          s.queue().gated_linear(weight, activation, x, wide, out);
           return s.floats(out);
         });
 }
 
-TEST_P(CudaOperations, Logits) {
+TEST_P(Operations, Logits) {
   for (const LogitRule rule : {LogitRule{}, LogitRule{0.25f}, LogitRule{1.0f, 30.0f}, LogitRule{2.0f, 5.0f}})
     expect_same([&](Side& s) {
       const LinearWeight head = s.weight(normal(300 * 64, 1), 300);
@@ -203,7 +218,7 @@ TEST_P(CudaOperations, Logits) {
     });
 }
 
-TEST_P(CudaOperations, GatheredRows) {
+TEST_P(Operations, GatheredRows) {
   for (const bool residual : {false, true})
     expect_same([&](Side& s) {
       const Tensor x = s.matrix(normal(9 * 40, 3), 9, residual ? ElementType::f32 : s.act());
@@ -272,7 +287,7 @@ Floats run_attention_input(Side& s, const AttentionCase& c) {
   return all;
 }
 
-TEST_P(CudaOperations, AttentionInputs) {
+TEST_P(Operations, AttentionInputs) {
   const AttentionCase cases[] = {
       {4, 2, 24, 12, 0, false, false, false},  {4, 4, 64, 32, 0, true, false, false},
       {8, 2, 128, 64, 1, false, false, false}, {4, 2, 16, 4, 2, false, false, false},
@@ -284,7 +299,7 @@ TEST_P(CudaOperations, AttentionInputs) {
   }
 }
 
-TEST_P(CudaOperations, Routes) {
+TEST_P(Operations, Routes) {
   for (const MoeRouter router :
        {MoeRouter::softmax_then_top, MoeRouter::top_then_softmax, MoeRouter::sigmoid_top})
     for (const auto& [experts, chosen] :
@@ -348,7 +363,7 @@ Floats run_experts(Side& s, const ExpertCase& c, int64_t rows) {
   return s.floats(out);
 }
 
-TEST_P(CudaOperations, Experts) {
+TEST_P(Operations, Experts) {
   const ExpertCase cases[] = {{8, 2, 64, 48, 0, false, false, 0},
                               {16, 4, 128, 72, 0, true, false, 7},
                               {4, 1, 64, 64, 40, false, true, 0},
@@ -360,7 +375,7 @@ TEST_P(CudaOperations, Experts) {
     }
 }
 
-TEST_P(CudaOperations, Draws) {
+TEST_P(Operations, Draws) {
   constexpr int64_t kDraws = 200, kVocab = 67, kWidth = 70, kSlots = 256;
   Floats logits = normal(kDraws * kWidth, 5, 3), temperature, top_p, min_p;
   std::vector<int32_t> slot, top_k;
@@ -397,13 +412,16 @@ TEST_P(CudaOperations, Draws) {
   });
 }
 
-TEST_P(CudaOperations, WhatIsNotSupportedHasReasons) {
+TEST_P(Operations, WhatIsNotSupportedHasReasons) {
+  if (!GetParam().cuda) return;
+  for (const WeightUse use : {WeightUse::plain, WeightUse::gated})
+    EXPECT_EQ(ops().supports(*ops().packed_format(use)).size(), 0u);
   WeightFormat format;
-  EXPECT_EQ(ops_->supports(*ops_->packed_format(WeightUse::plain)).size(), 0u);
-  EXPECT_EQ(ops_->supports(*ops_->packed_format(WeightUse::gated)).size(), 0u);
-  format = {ElementType::i8, WeightLayout::panels, true};
-  EXPECT_EQ(ops_->supports(format).size(), 3u);
-  EXPECT_FALSE(make_cuda_ops(cpu_device(), GetParam()).ok());
+  format.stored = ElementType::i8;
+  format.layout = WeightLayout::panels;
+  format.scaled = true;
+  EXPECT_EQ(ops().supports(format).size(), 3u);
+  EXPECT_FALSE(make_cuda_ops(cpu_device(), GetParam().type).ok());
 }
 
 }  // namespace
