@@ -197,6 +197,7 @@ Status DeviceExecutor::compute(const OpenStep* marked) {
 Status DeviceExecutor::compute_in_graph(OpenStep& open) {
   if (const auto graph = graphs_.find(open.bucket); graph != graphs_.end()) {
     ++counts_.replays;
+    runner_.count_replay();
     FOVEA_RETURN_IF_ERROR(graph->second->replay());
     return queue_.mark(mark(open.number, computed));
   }

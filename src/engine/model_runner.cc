@@ -220,8 +220,25 @@ std::vector<AttentionUse> ModelRunner::attention() const {
       if (on_cpu()) at->seconds += use.seconds;  // elsewhere the calls only queue work
       at->bytes += use.work.bytes;
       at->flops += use.work.flops;
+      if (phase != Phase::decode) continue;
+      at->calls += group.replayed.calls;
+      at->bytes += group.replayed.work.bytes;
+      at->flops += group.replayed.work.flops;
     }
   return uses;
+}
+
+void ModelRunner::count_replay() {
+  BatchMeta meta;
+  meta.q_offsets = arrays_->split().host_q_offsets;
+  meta.kv_lens = arrays_->split().host_kv_lens;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const AttentionWork work = attention_work(groups_[g].spec, meta);
+    for (size_t layers = static_cast<size_t>(std::ranges::count(group_of_, g)); layers > 0; --layers) {
+      ++groups_[g].replayed.calls;
+      groups_[g].replayed.work += work;
+    }
+  }
 }
 
 Status ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {

@@ -76,6 +76,9 @@ class ModelRunner final : public StepAttention {
   /// graph that serves every later step which is filled up to the same number of rows.
   Status launch(Stream& stream);
 
+  /// Counts the uploaded decode step, which a graph runs, in attention().
+  void count_replay();
+
   Status forward(int index, const AttentionArgs& args, Stream& stream) override;
 
   /// Totals over all runs so far.
@@ -92,6 +95,7 @@ class ModelRunner final : public StepAttention {
     size_t workspace_bytes = 0;
     Buffer workspace;
     std::array<const BackendInfo*, 2> backends{};  // by phase
+    PhasedAttention::Use replayed{};               // decodes in graphs, in addition to attention.use()
   };
 
   ModelRunner(Model& model, const Options& options) : model_(model), options_(options) {}
