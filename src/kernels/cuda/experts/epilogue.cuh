@@ -10,6 +10,11 @@ FOVEA_DEVICE float sum_scale(const GroupedProduct& p, int position) {
   return p.scales == nullptr ? 1.0f : p.scales[p.groups.pair[position]];
 }
 
+/// The same with the pair known.
+FOVEA_DEVICE float pair_scale(const GroupedProduct& p, int pair) {
+  return p.scales == nullptr ? 1.0f : p.scales[pair];
+}
+
 /// Bias of output `output` of an expert; `part` 1 = the up of a gated pair.
 FOVEA_DEVICE float bias_of(const GroupedProduct& p, bool gated, int expert, int part, int output) {
   if (p.weights.bias == nullptr || output >= p.outputs) return 0.0f;

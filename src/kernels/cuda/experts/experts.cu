@@ -92,7 +92,7 @@ Status run_product(const GroupedProduct& product, bool gated, const GroupedSize&
                    cudaStream_t stream) {
   if (size.dtype == DType::f32) return launch_grouped_float(product, gated, size, stream);
   if (kernel == ExpertKernel::automatic) {
-    const bool many = size.pairs >= kLargeRows * product.groups.num_experts;
+    const bool many = !product.groups.direct() && size.pairs >= kLargeRows * product.groups.num_experts;
     kernel = !many ? ExpertKernel::small : size.has_wgmma ? ExpertKernel::wide : ExpertKernel::large;
   }
   if (kernel == ExpertKernel::wide && !size.has_wgmma)
@@ -106,7 +106,7 @@ Status run_product(const GroupedProduct& product, bool gated, const GroupedSize&
 Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const GroupedSize& device,
                 cudaStream_t stream) {
   const ExpertShape& s = p.shape;
-  const Scratch scratch(s, rows, static_cast<std::byte*>(p.scratch));
+  Scratch scratch(s, rows, static_cast<std::byte*>(p.scratch));
   const auto at = [&](const void* data, DType dtype, int64_t stride) {
     return data == nullptr
                ? nullptr
@@ -115,7 +115,14 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const Group
   const int32_t* ids = p.experts + first * s.experts_per_token;
   const float* weights = p.weights + first * s.experts_per_token;
   const int64_t pairs = rows * s.experts_per_token;
-  FOVEA_RETURN_IF_ERROR(launch_group(ids, pairs, s.experts_per_token, scratch.groups, stream));
+  Grouping& groups = scratch.groups;
+  groups.experts = ids, groups.pairs = static_cast<int>(pairs),
+  groups.experts_per_token = s.experts_per_token;
+  const bool direct = s.dtype != DType::f32 && pairs <= kDirectPairs && p.kernel == ExpertKernel::automatic;
+  if (direct)
+    groups.begin = groups.row = groups.pair = groups.position = nullptr;
+  else
+    FOVEA_RETURN_IF_ERROR(launch_group(groups, stream));
 
   GroupedSize size = device;
   size.pairs = pairs, size.most_rows = rows;

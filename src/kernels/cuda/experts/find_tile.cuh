@@ -51,4 +51,51 @@ FOVEA_DEVICE ExpertTile find_tile(const Grouping& groups, int tile_rows, int col
   return {};
 }
 
+/// The order of up to 32 pairs, found by a warp: the same as the grouping kernel's.
+struct DirectOrder {
+  int pair = 0;     ///< lane = position: the pair there
+  int expert = -1;  ///< lane = position: its expert; -1 from the number of valid pairs on
+  int first = 0;    ///< lane = position: the first position of the expert
+
+  /// `places` [32] in shared memory ends as the pair of each position.
+  FOVEA_DEVICE DirectOrder(const Grouping& groups, int* places) {
+    constexpr unsigned kAll = 0xffffffffu;
+    const int lane = lane_id();
+    int id = lane < groups.pairs ? groups.experts[lane] : -1;
+    if (id >= groups.num_experts) id = -1;
+    const unsigned key = id < 0 ? kAll : static_cast<unsigned>(id);
+    int position = 0;
+    for (int other = 0; other < groups.pairs; ++other) {
+      const unsigned theirs = __shfl_sync(kAll, key, other);
+      position += theirs < key || (theirs == key && other < lane);
+    }
+    if (lane < groups.pairs) places[position] = lane;
+    __syncwarp();
+    if (lane < groups.pairs) pair = places[lane];
+    expert = __shfl_sync(kAll, id, pair);
+    if (lane >= groups.pairs) expert = -1;
+    const int before = __shfl_up_sync(kAll, expert, 1);
+    const unsigned starts = __ballot_sync(kAll, lane == 0 || before != expert);
+    first = 31 - __clz(static_cast<int>(starts & (kAll >> (31 - lane))));
+  }
+
+  /// As find_tile(), but with columns innermost.
+  FOVEA_DEVICE ExpertTile tile(int tile_rows, int columns, int index) const {
+    constexpr unsigned kAll = 0xffffffffu;
+    const int lane = lane_id(), wanted = index / columns;
+    const bool starts = expert >= 0 && (lane - first) % tile_rows == 0;
+    const unsigned tiles = __ballot_sync(kAll, starts);
+    const int rank = __popc(tiles & ((1u << lane) - 1));
+    const unsigned found = __ballot_sync(kAll, starts && rank == wanted);
+    if (found == 0) return {};
+    const int at = __ffs(static_cast<int>(found)) - 1;
+    ExpertTile out;
+    out.expert = __shfl_sync(kAll, expert, at);
+    out.first = at;
+    out.rows = min(tile_rows, __popc(__ballot_sync(kAll, lane >= at && expert == out.expert)));
+    out.column = index % columns;
+    return out;
+  }
+};
+
 }  // namespace fovea::cuda

@@ -12,9 +12,9 @@ constexpr int kGroupThreads = 1024;
 
 /// CTA e: counts the pairs of experts before e, which gives its first position, and lists its own in
 /// ascending order. Each warp takes a run of the pairs.
-__global__ void __launch_bounds__(kGroupThreads)
-    group_kernel(const int32_t* experts, int pairs, int experts_per_token,
-                 const __grid_constant__ Grouping groups) {
+__global__ void __launch_bounds__(kGroupThreads) group_kernel(const __grid_constant__ Grouping groups) {
+  const int32_t* experts = groups.experts;
+  const int pairs = groups.pairs;
   __shared__ int before[32], mine[32];
   const int expert = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kGroupThreads)
     const unsigned found = __ballot_sync(kAll, is_own);
     if (is_own) {
       const int to = position + __popc(found & ((1u << lane) - 1));
-      groups.row[to] = at / experts_per_token;
+      groups.row[to] = at / groups.experts_per_token;
       groups.pair[to] = at;
       groups.position[at] = to;
     }
@@ -55,8 +55,19 @@ __global__ void __launch_bounds__(kGroupThreads)
 
 constexpr int kCombineThreads = 256;
 
+/// Position of a pair among few; -1 where its expert's id is out of range.
+__device__ int direct_position(const Grouping& groups, int pair, int id) {
+  if (id < 0 || id >= groups.num_experts) return -1;
+  int position = 0;
+  for (int i = 0; i < groups.pairs; ++i) {
+    const int other = groups.experts[i];
+    position += other >= 0 && (other < id || (other == id && i < pair));
+  }
+  return position;
+}
+
 /// A CTA takes up to 1024 columns of one row.
-template <class Shared, class Out>
+template <class Shared, class Out, bool kDirect>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ CombineParams p, int chunks, bool aligned) {
   __shared__ int position[kMaxExpertsPerToken];
@@ -69,7 +80,9 @@ __global__ void __launch_bounds__(kCombineThreads)
     int place = 0;  // among the row's experts in ascending order
     for (int j = 0; j < k; ++j)
       place += ids[j] < id || (ids[j] == id && j < thread);
-    position[place] = p.groups.position[row * k + thread];
+    const int64_t pair = row * k + thread;
+    position[place] =
+        kDirect ? direct_position(p.groups, static_cast<int>(pair), id) : p.groups.position[pair];
     weight[place] = p.weights == nullptr ? 1.0f : p.weights[row * k + thread];
   }
   __syncthreads();
@@ -99,11 +112,9 @@ __global__ void __launch_bounds__(kCombineThreads)
 
 }  // namespace
 
-Status launch_group(const int32_t* experts, int64_t pairs, int experts_per_token, const Grouping& groups,
-                    cudaStream_t stream) {
-  const int threads = pairs > 4096 ? kGroupThreads : pairs > 256 ? 256 : 64;
-  group_kernel<<<static_cast<unsigned>(groups.num_experts), threads, 0, stream>>>(
-      experts, static_cast<int>(pairs), experts_per_token, groups);
+Status launch_group(const Grouping& groups, cudaStream_t stream) {
+  const int threads = groups.pairs > 4096 ? kGroupThreads : groups.pairs > 256 ? 256 : 64;
+  group_kernel<<<static_cast<unsigned>(groups.num_experts), threads, 0, stream>>>(groups);
   FOVEA_CUDA_TRY(cudaGetLastError());
   return {};
 }
@@ -115,7 +126,12 @@ Status launch_combine(const CombineParams& p, cudaStream_t stream) {
                        by_four(p.shared, p.shared_dtype, p.shared_stride, p.hidden);
   with_type(p.out_dtype, [&](auto tag) {
     using Out = typename decltype(tag)::type;
-    const auto kernel = p.shared_dtype == DType::f32 ? combine_kernel<float, Out> : combine_kernel<Out, Out>;
+    const auto choose = [&](auto direct) {
+      constexpr bool kDirect = decltype(direct)::value;
+      return p.shared_dtype == DType::f32 ? combine_kernel<float, Out, kDirect>
+                                          : combine_kernel<Out, Out, kDirect>;
+    };
+    const auto kernel = p.groups.direct() ? choose(std::true_type()) : choose(std::false_type());
     kernel<<<static_cast<unsigned>(p.rows * chunks), kCombineThreads, 0, stream>>>(p, chunks, aligned);
   });
   FOVEA_CUDA_TRY(cudaGetLastError());

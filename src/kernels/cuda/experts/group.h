@@ -4,9 +4,8 @@
 
 namespace fovea::cuda {
 
-/// Sorts the pairs of experts [pairs] (ids, row by row) by expert, then by row: a CTA for each expert.
-Status launch_group(const int32_t* experts, int64_t pairs, int experts_per_token, const Grouping& groups,
-                    cudaStream_t stream);
+/// Sorts the pairs by expert, then by row: a CTA for each expert. Fills begin, row, pair and position.
+Status launch_group(const Grouping& groups, cudaStream_t stream);
 
 struct CombineParams {
   Grouping groups;

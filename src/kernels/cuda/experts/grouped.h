@@ -9,14 +9,20 @@
 
 namespace fovea::cuda {
 
-/// Written by the grouping kernel.
+/// Written by the grouping kernel; with few pairs (kDirectPairs) the kernels sort `experts` themselves and
+/// the arrays are null.
 struct Grouping {
   int32_t* begin = nullptr;  ///< [num_experts + 1] the first position of each expert
   int32_t* row = nullptr;    ///< [pairs] by position
   int32_t* pair = nullptr;   ///< [pairs] by position: row * experts_per_token + place among the row's experts
   int32_t* position = nullptr;  ///< [pairs] by pair; -1 where the expert's id is out of range
   int num_experts = 0;
+  const int32_t* experts = nullptr;  ///< [pairs] ids by pair
+  int pairs = 0, experts_per_token = 0;
+
+  bool direct() const { return begin == nullptr; }
 };
+inline constexpr int kDirectPairs = 32;  // a lane for each
 
 struct GroupedProduct {
   Grouping groups;

@@ -24,24 +24,59 @@ struct SmallShape {
   static constexpr int kSharedBytes = kStages * kStageBytes;
 };
 
+/// A warp's view of the tiles: from the grouping kernel's arrays, or found here.
+template <bool kDirect>
+struct SmallTiles;
+
+template <>
+struct SmallTiles<false> {
+  const GroupedProduct& p;
+  FOVEA_DEVICE SmallTiles(const GroupedProduct& product, int*) : p(product) {}
+  FOVEA_DEVICE ExpertTile find(int rows, int columns, int index) const {
+    return find_tile(p.groups, rows, columns, index);
+  }
+  FOVEA_DEVICE int row(int position) const { return p.groups.row[position]; }
+  FOVEA_DEVICE float scale(int position) const { return sum_scale(p, position); }
+};
+
+template <>
+struct SmallTiles<true> {
+  const GroupedProduct& p;
+  const int* places;
+  DirectOrder order;
+  FOVEA_DEVICE SmallTiles(const GroupedProduct& product, int* memory)
+      : p(product), places(memory), order(product.groups, memory) {}
+  FOVEA_DEVICE ExpertTile find(int rows, int columns, int index) const {
+    return order.tile(rows, columns, index);
+  }
+  FOVEA_DEVICE int row(int position) const { return places[position] / p.groups.experts_per_token; }
+  FOVEA_DEVICE float scale(int position) const { return pair_scale(p, places[position]); }
+};
+
 /// Copies the blocks of one tile after the other.
-template <int kTiles>
+template <int kTiles, bool kDirect>
 struct SmallLoader {
   using Shape = SmallShape<kTiles>;
   const GroupedProduct& p;
+  const SmallTiles<kDirect>& tiles;
   int columns, index, block = 0, blocks;
   bool more = true;
   const std::byte* panel = nullptr;
   const std::byte* rows[2 * kTiles];
   bool valid[2 * kTiles];
 
-  FOVEA_DEVICE SmallLoader(const GroupedProduct& product, int panels, int first)
-      : p(product), columns(panels), index(first), blocks(static_cast<int>(packed_blocks(product.inputs))) {
+  FOVEA_DEVICE SmallLoader(const GroupedProduct& product, const SmallTiles<kDirect>& all, int panels,
+                           int first)
+      : p(product),
+        tiles(all),
+        columns(panels),
+        index(first),
+        blocks(static_cast<int>(packed_blocks(product.inputs))) {
     open();
   }
 
   FOVEA_DEVICE void open() {
-    const ExpertTile tile = find_tile(p.groups, Shape::kRows, columns, index);
+    const ExpertTile tile = tiles.find(Shape::kRows, columns, index);
     more = tile.expert >= 0;
     if (!more) return;
     panel = static_cast<const std::byte*>(p.weights.data) + tile.expert * p.weights.stride +
@@ -51,7 +86,7 @@ struct SmallLoader {
       const int row = 4 * i + lane_id() / 8;
       valid[i] = row < tile.rows;
       const int position = tile.first + (valid[i] ? row : 0);
-      const int64_t source = p.gathers ? p.groups.row[position] : position;
+      const int64_t source = p.gathers ? tiles.row(position) : position;
       rows[i] = static_cast<const std::byte*>(p.x) + source * p.x_stride * 2 + lane_id() % 8 * 16;
     }
   }
@@ -80,20 +115,22 @@ struct SmallLoader {
   }
 };
 
-template <class T, int kTiles, ProductForm kForm>
+template <class T, int kTiles, ProductForm kForm, bool kDirect>
 __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ GroupedProduct p, int panels) {
   using Shape = SmallShape<kTiles>;
   constexpr bool kGated = kForm != ProductForm::plain;
   extern __shared__ __align__(128) std::byte memory[];
   const uint32_t ring = shared_address(memory);
   const int lane = lane_id(), g = lane / 4, q = lane % 4;
-  SmallLoader<kTiles> loader(p, panels, static_cast<int>(blockIdx.x));
+  __shared__ int places[kDirect ? 32 : 1];
+  const SmallTiles<kDirect> tiles(p, places);
+  SmallLoader<kTiles, kDirect> loader(p, tiles, panels, static_cast<int>(blockIdx.x));
   for (int i = 0; i < Shape::kStages - 1; ++i)
     loader.issue(ring + i * Shape::kStageBytes);
   int slot = 0;
   const int blocks = static_cast<int>(packed_blocks(p.inputs));
   for (int index = static_cast<int>(blockIdx.x);; index += gridDim.x) {
-    const ExpertTile tile = find_tile(p.groups, Shape::kRows, panels, index);
+    const ExpertTile tile = tiles.find(Shape::kRows, panels, index);
     if (tile.expert < 0) return;
     float sums[kTiles][4] = {};
     for (int block = 0; block < blocks; ++block) {
@@ -130,7 +167,7 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
         const int row = 8 * t + 2 * q + i;
         if (row >= tile.rows) continue;
         const int position = tile.first + row;
-        const float scale = sum_scale(p, position);
+        const float scale = tiles.scale(position);
         const float v0 = finished(p, sums[t][i], scale, bias[0]),
                     v1 = finished(p, sums[t][2 + i], scale, bias[1]);
         const int64_t at = static_cast<int64_t>(position) * p.outputs + output;
@@ -144,11 +181,11 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
   }
 }
 
-template <class T, int kTiles, ProductForm kForm>
+template <class T, int kTiles, ProductForm kForm, bool kDirect>
 Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
   using Shape = SmallShape<kTiles>;
   constexpr bool kGated = kForm != ProductForm::plain;
-  const auto kernel = small_kernel<T, kTiles, kForm>;
+  const auto kernel = small_kernel<T, kTiles, kForm, kDirect>;
   const auto panels = packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated);
   // The most tiles that there can be, and as many warps as are resident at once.
   const int64_t row_tiles = std::min<int64_t>(p.groups.num_experts, size.pairs) + size.pairs / Shape::kRows;
@@ -164,11 +201,12 @@ Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t str
 
 template <class T, ProductForm kForm>
 Status launch_tiles(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
+  if (p.groups.direct()) return launch<T, 1, kForm, true>(p, size, stream);
   // Tiles hold most experts' rows; an expert with more rows reads its weights again, from L2.
   const int64_t average = size.pairs / p.groups.num_experts;
-  if (size.most_rows <= 8 || average <= 4) return launch<T, 1, kForm>(p, size, stream);
-  if (size.most_rows <= 16 || average <= 10) return launch<T, 2, kForm>(p, size, stream);
-  return launch<T, 4, kForm>(p, size, stream);
+  if (size.most_rows <= 8 || average <= 4) return launch<T, 1, kForm, false>(p, size, stream);
+  if (size.most_rows <= 16 || average <= 10) return launch<T, 2, kForm, false>(p, size, stream);
+  return launch<T, 4, kForm, false>(p, size, stream);
 }
 
 }  // namespace

@@ -1,0 +1,238 @@
+// Many rows for each expert, on Hopper. A persistent CTA computes tiles of 128 rows x 256 packed outputs (16
+// panels): two consumer warpgroups with 64 rows each by wgmma, and a producer warpgroup that gathers rows of
+// x by cp.async and loads panels by bulk copies into a ring of stages of 64 inputs. Packed blocks are wgmma
+// operands as they are.
+#include <algorithm>
+
+#include "device/cuda/cuda_error.h"
+#include "kernels/cuda/experts/epilogue.cuh"
+#include "kernels/cuda/experts/find_tile.cuh"
+#include "kernels/cuda/linear/packed_layout.h"
+#include "kernels/cuda/tiles/cp_async.cuh"
+#include "kernels/cuda/tiles/mbarrier.cuh"
+#include "kernels/cuda/tiles/tma.cuh"
+#include "kernels/cuda/tiles/wgmma_shapes.cuh"
+
+namespace fovea::cuda {
+namespace {
+
+constexpr int kGroups = 2;  // consumer warpgroups
+constexpr int kThreads = 128 * (kGroups + 1);
+constexpr int kRows = 64 * kGroups, kPanels = 16, kColumns = 16 * kPanels;
+constexpr int kRowBytes = kRows * 128, kStageBytes = kRowBytes + kPanels * kBlockBytes;
+constexpr int kStages = 4;
+constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // aligned to 1024
+// Rows of x are in shared memory when the copies of so many later stages have been issued.
+constexpr int kLag = 2;
+constexpr int kCopies = kRows * 8 / 128;  // of 16 bytes of x, of each thread and stage
+
+struct Ring {
+  uint32_t full, empty;  // mbarriers
+  uint32_t stages;
+  FOVEA_DEVICE uint32_t stage(uint32_t slot) const { return stages + slot * kStageBytes; }
+};
+
+template <bool kGated>
+FOVEA_DEVICE void produce(const GroupedProduct& p, int columns, const Ring& ring) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = lane_id(), chunk = thread % 8;
+  const bool first_warp = thread < 32;
+  const int blocks = static_cast<int>(packed_blocks(p.inputs));
+  const int panels = static_cast<int>(packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated));
+  RingPosition<kStages> at, landed;  // landed: the oldest stage whose rows have not been reported
+  int in_flight = 0;
+  const auto report = [&] {
+    fence_proxy_async();  // wgmma reads what this thread's copies wrote
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(ring.full + 8 * landed.slot);
+    landed.next();
+    --in_flight;
+  };
+  for (int index = static_cast<int>(blockIdx.x);; index += static_cast<int>(gridDim.x)) {
+    const ExpertTile tile = find_tile(p.groups, kRows, columns, index);
+    if (tile.expert < 0) break;
+    uint32_t rows[kCopies];  // 16-byte units from x
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int position = tile.first + min(16 * i + thread / 8, tile.rows - 1);
+      const int64_t source = p.gathers ? p.groups.row[position] : position;
+      rows[i] = static_cast<uint32_t>(source * (p.x_stride / 8) + chunk);
+    }
+    const int first_panel = tile.column * kPanels, count = min(kPanels, panels - first_panel);
+    const std::byte* weights = static_cast<const std::byte*>(p.weights.data) +
+                               tile.expert * p.weights.stride +
+                               static_cast<int64_t>(first_panel + lane % kPanels) * blocks * kBlockBytes;
+    for (int block = 0; block < blocks; ++block) {
+      const uint32_t stage = ring.stage(at.slot), full = ring.full + 8 * at.slot;
+      mbarrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+      if (first_warp) {
+        if (lane == 0) mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(count * kBlockBytes));
+        __syncwarp();
+        if (lane < count)
+          bulk_load(stage + kRowBytes + lane * kBlockBytes,
+                    weights + static_cast<int64_t>(block) * kBlockBytes, kBlockBytes, full);
+      }
+      const std::byte* x = static_cast<const std::byte*>(p.x) + static_cast<int64_t>(block) * 128;
+      const bool inside = block * kBlockInputs + chunk * 8 < p.inputs;
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        const int row = 16 * i + thread / 8;
+        cp_async_16(stage + row * 128 + ((chunk ^ (row % 8)) * 16), x + static_cast<int64_t>(rows[i]) * 16,
+                    inside && row < tile.rows);
+      }
+      cp_async_commit();
+      at.next();
+      if (++in_flight > kLag) {
+        cp_async_wait<kLag>();
+        report();
+      }
+    }
+  }
+  cp_async_wait<0>();
+  while (in_flight > 0)
+    report();
+}
+
+/// Writes 64 rows of a tile; `warp` of the warpgroup.
+template <class T, ProductForm kForm>
+FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, int first_row, int warp,
+                             const float (&d)[kColumns / 2]) {
+  constexpr bool kGated = kForm != ProductForm::plain;
+  const int lane = lane_id(), g = lane / 4, q = lane % 4;
+  const int first_panel = tile.column * kPanels;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = first_row + 16 * warp + 8 * h + g;
+    const bool exists = row < tile.rows;
+    const int position = tile.first + min(row, tile.rows - 1);
+    const float scale = sum_scale(p, position);
+    const int64_t at = static_cast<int64_t>(position) * p.outputs;
+    if constexpr (kGated) {
+#pragma unroll
+      for (int j = 0; j < kPanels; j += 4) {
+        if ((first_panel + j) * 8 >= p.outputs) break;
+        uint32_t packed[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          const int output = (first_panel + j + n) * 8 + 2 * q;
+          float v[2];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const float gate =
+                finished(p, d[8 * (j + n) + 2 * h + i], scale, bias_of(p, true, tile.expert, 0, output + i));
+            const float up = finished(p, d[8 * (j + n) + 4 + 2 * h + i], scale,
+                                      bias_of(p, true, tile.expert, 1, output + i));
+            v[i] = gated_sum<kForm>(p, gate, up);
+          }
+          packed[n] = pack<T>(v[0], v[1]);
+        }
+        transpose_quad(packed);  // lane q of a row: the 8 outputs of panel j + q
+        const int output = (first_panel + j + q) * 8;
+        if (exists && output < p.outputs)
+          *reinterpret_cast<uint4*>(static_cast<T*>(p.out) + at + output) = {packed[0], packed[1], packed[2],
+                                                                             packed[3]};
+      }
+    } else {
+      auto* out = static_cast<float*>(p.out) + at;
+#pragma unroll
+      for (int n = 0; n < 2 * kPanels; ++n) {
+        const int output = first_panel * 16 + 8 * n + 2 * q;
+        if (first_panel * 16 + 8 * n >= p.outputs) break;
+        const float2 v = {
+            finished(p, d[4 * n + 2 * h], scale, bias_of(p, false, tile.expert, 0, output)),
+            finished(p, d[4 * n + 2 * h + 1], scale, bias_of(p, false, tile.expert, 0, output + 1))};
+        if (exists) *reinterpret_cast<float2*>(out + output) = v;
+      }
+    }
+  }
+}
+
+template <class T, ProductForm kForm>
+FOVEA_DEVICE void consume(const GroupedProduct& p, int columns, const Ring& ring, int group) {
+  const int blocks = static_cast<int>(packed_blocks(p.inputs));
+  RingPosition<kStages> at;
+  const auto release = [&](uint32_t slot) {
+    if (lane_id() == 0) mbarrier_arrive(ring.empty + 8 * slot);
+  };
+  for (int index = static_cast<int>(blockIdx.x);; index += static_cast<int>(gridDim.x)) {
+    const ExpertTile tile = find_tile(p.groups, kRows, columns, index);
+    if (tile.expert < 0) break;
+    if (64 * group >= tile.rows) {  // no rows of this warpgroup
+      for (int block = 0; block < blocks; ++block) {
+        mbarrier_wait(ring.full + 8 * at.slot, at.phase);
+        release(at.slot);
+        at.next();
+      }
+      continue;
+    }
+    float d[kColumns / 2];
+    uint32_t held = 0;
+    for (int block = 0; block < blocks; ++block) {
+      mbarrier_wait(ring.full + 8 * at.slot, at.phase);
+      const uint32_t stage = ring.stage(at.slot);
+      const uint64_t a = wgmma_descriptor(stage + group * 8192, 0, 1024, TileSwizzle::span_128);
+      const uint64_t b = wgmma_descriptor(stage + kRowBytes, 0, 1024, TileSwizzle::span_128);
+      wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < 4; ++s)
+        Wgmma<T, kColumns>::template ss<false, false>(d, wgmma_advance(a, 32 * s), wgmma_advance(b, 32 * s),
+                                                      block > 0 || s > 0);
+      wgmma_commit();
+      if (block > 0) {
+        wgmma_wait<1>();
+        release(held);
+      }
+      held = at.slot;
+      at.next();
+    }
+    wgmma_wait<0>();
+    wgmma_pin(d);
+    release(held);
+    store_sums<T, kForm>(p, tile, 64 * group, static_cast<int>(threadIdx.x) / 32 % 4, d);
+    __syncwarp();
+  }
+}
+
+template <class T, ProductForm kForm>
+__global__ void __launch_bounds__(kThreads, 1)
+    wide_kernel(const __grid_constant__ GroupedProduct p, int columns) {
+  extern __shared__ uint8_t memory[];
+  __shared__ uint64_t full[kStages], empty[kStages];
+  const Ring ring{shared_address(full), shared_address(empty), (shared_address(memory) + 1023) & ~1023u};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(ring.full + 8 * i, 1 + 4);  // the panels, and each producer warp's rows
+      mbarrier_init(ring.empty + 8 * i, 4 * kGroups);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  if (group == kGroups) {
+    registers_decrease<72>();
+    produce<kForm != ProductForm::plain>(p, columns, ring);
+  } else {
+    registers_increase<208>();
+    consume<T, kForm>(p, columns, ring, group);
+  }
+}
+
+}  // namespace
+
+Status launch_grouped_wide(const GroupedProduct& p, bool gated, const GroupedSize& size,
+                           cudaStream_t stream) {
+  return with_product(p, gated, size.dtype, [&](auto type, auto form) -> Status {
+    const auto kernel = wide_kernel<decltype(type), decltype(form)::value>;
+    const int64_t panels = packed_panels(gated ? 2 * p.outputs : p.outputs, gated);
+    const int64_t columns = (panels + kPanels - 1) / kPanels;
+    const int64_t tiles =
+        (std::min<int64_t>(p.groups.num_experts, size.pairs) + size.pairs / kRows) * columns;
+    if (tiles > INT32_MAX) return invalid("experts: too many tiles for one launch");
+    const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, size.multiprocessors));
+    FOVEA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+    kernel<<<grid, kThreads, kSharedBytes, stream>>>(p, static_cast<int>(columns));
+    FOVEA_CUDA_TRY(cudaGetLastError());
+    return {};
+  });
+}
+
+}  // namespace fovea::cuda
