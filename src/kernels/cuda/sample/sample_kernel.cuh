@@ -28,7 +28,8 @@ struct SampleShared {
   static constexpr int kWarps = Group<kCluster>::kWarps;
   uint64_t warp_mass[kWarps];  // published
   uint32_t warp_ties[kWarps], all_ties[kCluster * kWarps];
-  uint64_t log_mass;  // published: mass at temperature 1, and larger logits than the token's
+  // Published: a mass, the mass of the listed tokens, and the number of larger logits than the token's.
+  uint64_t mass_sum, listed_mass;
   uint32_t larger;
   uint64_t scratch[kWarps];
   // Where the draw lies: a warp of the group, the mass and the ties before its range; then the token.
@@ -407,7 +408,7 @@ class RowSampler {
   /// the list is too long (many equal logits) or too short (top_p reaches further).
   __device__ int32_t draw_best(uint32_t own, bool has_top_k, const Weights& weight) {
     const float bound = lower_bound(own, has_top_k ? row().top_k : kMaxDirect);
-    uint64_t mass = 0;
+    uint64_t mass = 0, listed_mass = 0;
     if (has_top_k)
       for_part<false, kResident ? 2 : 4>(vocab(), [&](float x, int i, bool valid) {
         if (valid && x >= bound) append(x, i);
@@ -415,17 +416,27 @@ class RowSampler {
     else
       for_part<false>(vocab(), [&](float x, int i, bool valid) {
         if (!valid) return;
-        mass += weight.of(x);
-        if (x >= bound) append(x, i);
+        const uint64_t w = weight.of(x);
+        mass += w;
+        if (x < bound) return;
+        listed_mass += w;
+        append(x, i);
       });
     mass = reduce_block<kWarps>(mass, shared().scratch, Sum());
-    if (threadIdx.x == 0) shared().log_mass = mass;
+    listed_mass = reduce_block<kWarps>(listed_mass, shared().scratch, Sum());
+    if (threadIdx.x == 0) {
+      shared().mass_sum = mass;
+      shared().listed_mass = listed_mass;
+    }
     G::sync();
-    mass = 0;
-    for (int rank = 0; rank < kCluster; ++rank)
-      mass += *G::of(&shared().log_mass, rank);
+    mass = listed_mass = 0;
+    for (int rank = 0; rank < kCluster; ++rank) {
+      mass += *G::of(&shared().mass_sum, rank);
+      listed_mass += *G::of(&shared().listed_mass, rank);
+    }
     const int count = listed();
-    if (count <= kMaxListed) return draw_listed(count, has_top_k ? row().top_k : 0, mass, weight);
+    const bool complete = has_top_k || listed_mass >= sample_math::top_p_mass(row().top_p, mass);
+    if (complete && count <= kMaxListed) return draw_listed(count, has_top_k ? row().top_k : 0, mass, weight);
     G::sync();  // the list's length has been read
     return -1;
   }
@@ -484,8 +495,7 @@ class RowSampler {
     if (G::rank() == 0) {
       uint64_t* const list = shared().select.list;
       uint64_t* const scratch = shared().scratch;
-      int size = sort_listed(listed);
-      const int t = static_cast<int>(threadIdx.x);
+      const int size = sort_listed(listed), t = static_cast<int>(threadIdx.x);
       const uint32_t least = top_k > 0 && top_k <= listed ? key_of(list[top_k - 1]) : 1u;
       const auto weight_at = [&](int i) {
         const uint32_t k = i < size ? key_of(list[i]) : 0u;
@@ -510,11 +520,9 @@ class RowSampler {
         if (i < size)
           list[i] = keep ? ~(static_cast<uint64_t>(token_of(list[i])) << 32 | key_of(list[i])) : 0;
       }
-      if (before < wanted && row().top_p < 1) size = 0;  // too short: the token is -1
       kept = reduce_block<kWarps>(kept, scratch, Sum());
       sort_list<kThreads>(list, size);
       const uint64_t target = sample_math::draw_target(philox_bits(row().seed, row().position), kept);
-      if (size == 0 && t == 0) publish_token(-1);
       before = 0;
       for (int first = 0; first < size && before <= target; first += kThreads) {
         const int i = first + t;
@@ -672,7 +680,7 @@ class RowSampler {
     mass = reduce_block<kWarps>(mass, shared().scratch, Sum());
     larger = reduce_block<kWarps>(larger, reinterpret_cast<uint32_t*>(shared().scratch), Sum());
     if (threadIdx.x == 0) {
-      shared().log_mass = mass;
+      shared().mass_sum = mass;
       shared().larger = larger;
       shared().num_top = 0;
     }
@@ -689,7 +697,7 @@ class RowSampler {
     mass = 0;
     larger = 0;
     for (int rank = 0; rank < kCluster; ++rank) {
-      mass += *G::of(&shared().log_mass, rank);
+      mass += *G::of(&shared().mass_sum, rank);
       larger += *G::of(&shared().larger, rank);
     }
     const double log_sum = sample_math::log_weight_sum(mass);

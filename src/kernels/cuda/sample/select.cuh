@@ -220,22 +220,28 @@ __device__ Selection select(SelectShared<kCluster>& shared, uint32_t low, uint32
   }
 }
 
-/// Sorts list [2^n], descending; all threads of the CTA call it. Ends with a barrier.
+/// Sorts list [2^n], descending, by a bitonic network; all threads of the CTA call it. Ends with a barrier.
 template <int kThreads>
 __device__ void sort_list(uint64_t* list, int size) {
   __syncthreads();
   for (int run = 2; run <= size; run *= 2)
     for (int step = run / 2; step > 0; step /= 2) {
       for (int pair = static_cast<int>(threadIdx.x); pair < size / 2; pair += kThreads) {
-        const int i = pair / step * 2 * step + pair % step, j = i + step;
+        const int low = pair & (step - 1), i = (pair - low) * 2 + low, j = i + step;
         const uint64_t a = list[i], b = list[j];
         if ((a < b) == ((i & run) == 0)) {
           list[i] = b;
           list[j] = a;
         }
       }
-      __syncthreads();
+      // At steps of at most 32 the pairs of a warp lie in 64 entries that no other warp has.
+      const int next = step > 1 ? step / 2 : run;
+      if (step > 32 || next > 32)
+        __syncthreads();
+      else
+        __syncwarp();
     }
+  __syncthreads();
 }
 
 }  // namespace fovea::cuda::sampling
