@@ -26,9 +26,14 @@ constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // aligned to 1024
 constexpr int kLag = 2;
 constexpr int kCopies = kRows * 8 / 128;  // of 16 bytes of x, of each thread and stage
 
+// Tiles that the producer can be ahead: no more than stages.
+constexpr int kTileSlots = 8;
+
 struct Ring {
   uint32_t full, empty;  // mbarriers
   uint32_t stages;
+  int4* tiles;  // [kTileSlots] in shared memory: expert, first, rows, column of tile n of the CTA, valid from
+                // its first stage on
   FOVEA_DEVICE uint32_t stage(uint32_t slot) const { return stages + slot * kStageBytes; }
 };
 
@@ -47,6 +52,7 @@ FOVEA_DEVICE void produce(const GroupedProduct& p, int columns, const Ring& ring
     landed.next();
     --in_flight;
   };
+  int tiles = 0;
   for (int index = static_cast<int>(blockIdx.x);; index += static_cast<int>(gridDim.x)) {
     const ExpertTile tile = find_tile(p.groups, kRows, columns, index);
     if (tile.expert < 0) break;
@@ -64,6 +70,8 @@ FOVEA_DEVICE void produce(const GroupedProduct& p, int columns, const Ring& ring
     for (int block = 0; block < blocks; ++block) {
       const uint32_t stage = ring.stage(at.slot), full = ring.full + 8 * at.slot;
       mbarrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+      if (block == 0 && thread == 0)
+        ring.tiles[tiles % kTileSlots] = {tile.expert, tile.first, tile.rows, tile.column};
       if (first_warp) {
         if (lane == 0) mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(count * kBlockBytes));
         __syncwarp();
@@ -86,7 +94,15 @@ FOVEA_DEVICE void produce(const GroupedProduct& p, int columns, const Ring& ring
         report();
       }
     }
+    ++tiles;
   }
+  // A last stage without data brings the tile that ends the consumers.
+  mbarrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
+  if (thread == 0) {
+    ring.tiles[tiles % kTileSlots] = {-1, 0, 0, 0};
+    mbarrier_arrive(ring.full + 8 * at.slot);
+  }
+  ++in_flight;
   cp_async_wait<0>();
   while (in_flight > 0)
     report();
@@ -147,14 +163,16 @@ FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, in
 }
 
 template <class T, ProductForm kForm>
-FOVEA_DEVICE void consume(const GroupedProduct& p, int columns, const Ring& ring, int group) {
+FOVEA_DEVICE void consume(const GroupedProduct& p, const Ring& ring, int group) {
   const int blocks = static_cast<int>(packed_blocks(p.inputs));
   RingPosition<kStages> at;
   const auto release = [&](uint32_t slot) {
     if (lane_id() == 0) mbarrier_arrive(ring.empty + 8 * slot);
   };
-  for (int index = static_cast<int>(blockIdx.x);; index += static_cast<int>(gridDim.x)) {
-    const ExpertTile tile = find_tile(p.groups, kRows, columns, index);
+  for (int n = 0;; ++n) {
+    mbarrier_wait(ring.full + 8 * at.slot, at.phase);
+    const int4 words = ring.tiles[n % kTileSlots];
+    const ExpertTile tile{words.x, words.y, words.z, words.w};
     if (tile.expert < 0) break;
     if (64 * group >= tile.rows) {  // no rows of this warpgroup
       for (int block = 0; block < blocks; ++block) {
@@ -197,7 +215,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     wide_kernel(const __grid_constant__ GroupedProduct p, int columns) {
   extern __shared__ uint8_t memory[];
   __shared__ uint64_t full[kStages], empty[kStages];
-  const Ring ring{shared_address(full), shared_address(empty), (shared_address(memory) + 1023) & ~1023u};
+  __shared__ int4 tiles[kTileSlots];
+  const Ring ring{shared_address(full), shared_address(empty), (shared_address(memory) + 1023) & ~1023u,
+                  tiles};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(ring.full + 8 * i, 1 + 4);  // the panels, and each producer warp's rows
@@ -212,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     produce<kForm != ProductForm::plain>(p, columns, ring);
   } else {
     registers_increase<208>();
-    consume<T, kForm>(p, columns, ring, group);
+    consume<T, kForm>(p, ring, group);
   }
 }
 
