@@ -128,6 +128,10 @@ void bench_few(const BenchShape (&shapes)[kShapes], const std::vector<Variant>& 
       for (const int rows : row_counts) {
         const WgmmaPlan plan = plan_wgmma(rows, s.n, s.k, s.epilogue == LinearEpilogue::gated,
                                           multiprocessors, LinearKernel::automatic, v.options);
+        if (!launch_wgmma_linear(bench_params(s, m, rows, 0), plan, stream->handle()).ok()) {
+          std::printf("  M=%-3d refused", rows);
+          continue;
+        }
         const double t = microseconds(*stream, copies, 15, [&](int i, CudaStream& c) {
           return launch_wgmma_linear(bench_params(s, m, rows, i), plan, c.handle());
         });

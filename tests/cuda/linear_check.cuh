@@ -376,7 +376,7 @@ void check_case(const LinearCase& c, bool hopper) {
   auto kernels = kernels_of_device(hopper);
   if (LinearProblem<T>::kFloat) kernels = {LinearKernel::automatic};
   for (const LinearKernel kernel : kernels)
-    for (const int64_t rows : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 128, 1000, 8192}) {
+    for (const int64_t rows : {1, 2, 7, 8, 9, 12, 16, 17, 33, 40, 64, 65, 96, 128, 200, 1000, 8192}) {
       if (rows > c.most_rows) continue;
       const auto different = problem.differences(rows, kernel, random);
       expect(different == 0, c.name + " [" + std::to_string(c.n) + ", " + std::to_string(c.k) + "], " +
@@ -414,6 +414,8 @@ void check_plans(int multiprocessors) {
               WgmmaOptions options;
               options.share = share, options.halves = halves, options.groups = groups;
               options.raster = groups;
+              options.units = groups == 1 ? 5 : 16;
+              options.whole_groups = groups == 2;
               const WgmmaPlan plan = plan_wgmma(rows, c.n, c.k, c.gated(), multiprocessors, kernel, options);
               const auto different = problem.differences(rows, kernel, random, &plan);
               expect(different == 0, c.name + ", " + name_of(kernel) + ", share " +

@@ -1,5 +1,5 @@
-// Device program of the linear layers: `check` (or `quick`: fewer shapes), `bench` (or one part of it: `few`,
-// `small`, `many`).
+// Device program of the linear layers: `check` (or `quick`: fewer shapes; `sanitize`: small ones for
+// compute-sanitizer), `bench` (or one part of it: `few`, `small`, `middle`, `many`).
 #include "linear_bench.cuh"
 
 using namespace fovea;
@@ -37,17 +37,26 @@ int main(int argc, char** argv) {
     std::printf("%s %s: %d failures\n", failures == 0 ? "PASS" : "FAIL", what.c_str(), failures);
     return failures == 0 ? 0 : 1;
   }
+  if (what == "sanitize") {  // seconds under compute-sanitizer
+    for (LinearCase c : odd_cases()) {
+      c.most_rows = 128;
+      if (c.n < 5000) check_case<__nv_bfloat16>(c, hopper);
+    }
+    std::printf("%s %s: %d failures\n", failures == 0 ? "PASS" : "FAIL", what.c_str(), failures);
+    return failures == 0 ? 0 : 1;
+  }
   if (!hopper) return 77;
   const Variant chosen{"chosen", {}}, apart = variant("nothing shared", ClusterShare::none);
+  Variant wide{"parts of 256 outputs", {}};
+  wide.options.units = 16;
   if (what == "bench" || what == "few")
-    bench_few(kBenchShapes, {chosen, variant("x shared", ClusterShare::x)}, {1, 8, 16, 32, 64},
+    bench_few(kBenchShapes, {chosen, variant("x shared", ClusterShare::x), wide}, {1, 8, 16, 32, 64},
               multiprocessors);
   if (what == "bench" || what == "small") bench_few(kSmallShapes, {chosen}, {1, 16, 64}, multiprocessors);
-  if (what == "bench" || what == "many")
-    bench_many({chosen, apart, variant("raster 8", {}, {}, 8), variant("raster 32", {}, {}, 32)},
-               {4096, 16384}, multiprocessors);
+  if (what == "bench" || what == "many") bench_many({chosen, apart}, {4096, 16384}, multiprocessors);
   if (what == "bench" || what == "middle")
-    bench_many({chosen, apart, variant("64-row tiles", {}, 1), variant("128-row tiles", {}, 2)},
+    bench_many({chosen, apart, variant("64-row tiles", {}, 1),
+                variant("64-row tiles, x shared", ClusterShare::x, 1), variant("128-row tiles", {}, 2)},
                {96, 128, 256, 512, 1024, 2048}, multiprocessors);
   return 0;
 }

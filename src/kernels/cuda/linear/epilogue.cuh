@@ -121,27 +121,28 @@ struct Epilogue {
   static constexpr int kChunk = kOut < 4 ? kOut : 4;           // of them at a time
   static constexpr int kValues = 2 * kChunk;
   const EpilogueParams& e;
+  const int rows;  ///< those from here on are not stored
 
   /// `warp_row`: the first of the warp's 16 rows. `first`: the first column, of y. `groups`: how many groups
   /// of 8 columns of y exist, up to kOut. d is overwritten.
   FOVEA_DEVICE void run(float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
-    if (warp_row >= e.rows) return;
+    if (warp_row >= rows) return;
     const bool whole = e.pairs && first + 8 * groups <= e.columns;
     const bool wide = whole && (e.wide || (kOut < 4 && !e.f32));
     if constexpr (kGated) {
       if (wide && e.form == GateForm::sigmoid)
-        rows<Case::sigmoid16>(d, warp_row, first, groups);
+        usual<Case::sigmoid16>(d, warp_row, first, groups);
       else if (wide && e.form == GateForm::limited)
-        rows<Case::limited16>(d, warp_row, first, groups);
+        usual<Case::limited16>(d, warp_row, first, groups);
       else
         others(d, warp_row, first, groups);
     } else {
       if (wide && e.kind == LinearEpilogue::store)
-        rows<Case::store16>(d, warp_row, first, groups);
+        usual<Case::store16>(d, warp_row, first, groups);
       else if (whole && e.f32 && e.kind == LinearEpilogue::residual)
-        rows<Case::residual32>(d, warp_row, first, groups);
+        usual<Case::residual32>(d, warp_row, first, groups);
       else if (whole && e.f32 && e.softcap <= 0.0f)
-        rows<Case::store32>(d, warp_row, first, groups);
+        usual<Case::store32>(d, warp_row, first, groups);
       else
         others(d, warp_row, first, groups);
     }
@@ -151,15 +152,15 @@ struct Epilogue {
   enum class Case { store16, store32, residual32, sigmoid16, limited16 };
 
   template <Case kCase>
-  FOVEA_DEVICE void rows(const float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
+  FOVEA_DEVICE void usual(const float (&d)[4 * kGroups], int warp_row, int first, int groups) const {
     finish<kCase, 0>(d, warp_row + lane_id() / 4, first, groups);
-    if (warp_row + 8 < e.rows) finish<kCase, 1>(d, warp_row + 8 + lane_id() / 4, first, groups);
+    if (warp_row + 8 < rows) finish<kCase, 1>(d, warp_row + 8 + lane_id() / 4, first, groups);
   }
 
   template <Case kCase, int kHalf>
   FOVEA_DEVICE void finish(const float (&d)[4 * kGroups], int row, int first, int groups) const {
     const int q = lane_id() & 3;
-    const bool exists = row < e.rows;
+    const bool exists = row < rows;
     const float scale = e.kind == LinearEpilogue::logits ? e.scale : 1.0f;
     const int64_t at = row * e.y_stride + first;
 #pragma unroll
@@ -237,7 +238,7 @@ struct Epilogue {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int c = column + i % 2, row = warp_row + lane_id() / 4 + i / 2 * 8;
-        if (c >= e.columns || row >= e.rows) continue;
+        if (c >= e.columns || row >= rows) continue;
         float v = d[i];
         if (e.bias != nullptr) v = __fadd_rn(v, __ldg(e.bias + c));
         if constexpr (kGated) {

@@ -113,7 +113,8 @@ __global__ __launch_bounds__(S::kThreads) void mma_linear(MmaParams p) {
   for (int i = 0; i < S::kTiles; ++i) {
     const int row = first_row + (warp_row * S::kTiles + i) * 16;
     if (row < p.epilogue.rows && groups > 0)
-      Epilogue<T, kGated, 2 * S::kPanels>{p.epilogue}.run(d[i], row, panel * (kGated ? 8 : 16), groups);
+      Epilogue<T, kGated, 2 * S::kPanels>{p.epilogue, p.epilogue.rows}.run(d[i], row,
+                                                                           panel * (kGated ? 8 : 16), groups);
   }
 }
 

@@ -34,7 +34,7 @@ struct WgmmaTiles {
   FOVEA_DEVICE int first() const { return static_cast<int>(blockIdx.x) / cluster; }
   FOVEA_DEVICE int step() const { return static_cast<int>(gridDim.x) / cluster; }
 
-  FOVEA_DEVICE WgmmaTile at(int index, int tile_rows) const {
+  FOVEA_DEVICE WgmmaTile at(int index) const {
     const bool by_rows = p.share == ClusterShare::weights, by_parts = p.share == ClusterShare::x;
     const int rows = by_rows ? (p.row_tiles + 1) / 2 : p.row_tiles;
     const int parts = by_parts ? p.parts / 2 : p.parts;
@@ -46,7 +46,7 @@ struct WgmmaTiles {
     if (by_rows) row = 2 * row + rank;
     if (by_parts) part = 2 * part + rank;
     WgmmaTile tile;
-    tile.row = row * tile_rows;
+    tile.row = row * p.x_rows;
     if (p.even) {
       tile.unit = static_cast<int>(int64_t{part} * p.units / p.parts);
       tile.units = static_cast<int>(int64_t{part + 1} * p.units / p.parts) - tile.unit;
@@ -79,9 +79,10 @@ FOVEA_DEVICE void wgmma_load_stage(const WgmmaParams& p, const WgmmaTile& tile, 
                                    uint32_t stage, uint32_t full) {
   const CacheHint weight_hint = p.stream_weights ? CacheHint::evict_first : CacheHint::normal;
   const CacheHint x_hint = p.stream_weights ? CacheHint::evict_last : CacheHint::normal;
-  const int x_bytes = p.blocks * p.x_rows * 128;
   const int unit_bytes = p.halves ? kBlockBytes / 2 : kBlockBytes;
-  mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(x_bytes + p.blocks * tile.units * unit_bytes));
+  const uint32_t to = stage + p.x_bytes;
+  mbarrier_arrive_expect_tx(full,
+                            static_cast<uint32_t>(p.blocks * (p.x_rows * 128 + tile.units * unit_bytes)));
   if (p.x_flat) {
     for (int i = 0; i < p.blocks; ++i)
       tma_load_3d(stage + i * p.x_rows * 128, &p.x, full, (block + i) * kBlockInputs, tile.row, 0, x_hint);
@@ -92,7 +93,6 @@ FOVEA_DEVICE void wgmma_load_stage(const WgmmaParams& p, const WgmmaTile& tile, 
   } else {
     tma_load_3d(stage, &p.x, full, 0, tile.row, block, x_hint);
   }
-  const uint32_t to = stage + x_bytes;
   if (p.halves) {
     for (int i = 0; i < tile.units; ++i) {
       const int unit = tile.unit + i;
@@ -142,7 +142,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
   if (producer) {
     if (lane_id() == 0) {
       for (int t = tiles.first(); t < count; t += tiles.step()) {
-        const WgmmaTile tile = tiles.at(t, 64 * kGroups);
+        const WgmmaTile tile = tiles.at(t);
         for (int block = 0; block < p.k_blocks; block += p.blocks) {
           mbarrier_wait(empty + 8 * at.slot, at.phase ^ 1);
           wgmma_load_stage(p, tile, rank, block, ring + at.slot * p.stage_bytes, full + 8 * at.slot);
@@ -166,7 +166,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
     constexpr int kBlocks = wgmma_blocks(kColumns, kGroups);
     const uint32_t x_stride = p.x_rows * 128;
     for (int t = tiles.first(); t < count; t += tiles.step()) {
-      const WgmmaTile tile = tiles.at(t, 64 * kGroups);
+      const WgmmaTile tile = tiles.at(t);
       // Half panels: the 8-row groups of B are kBlocks KiB apart.
       const uint32_t w_stride = p.halves ? kBlockBytes / 2 : tile.units * kBlockBytes;
       const uint32_t w_groups = p.halves ? kBlocks * (kBlockBytes / 2) : 1024;
@@ -176,8 +176,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
         constexpr bool kFirst = decltype(first)::value;
         const uint32_t stage = ring + slot * p.stage_bytes;
         uint64_t a = wgmma_descriptor(stage + i * x_stride + group * 8192, 0, 1024, TileSwizzle::span_128);
-        uint64_t b =
-            wgmma_descriptor(stage + kBlocks * x_stride + i * w_stride, 0, w_groups, TileSwizzle::span_128);
+        uint64_t b = wgmma_descriptor(stage + p.x_bytes + i * w_stride, 0, w_groups, TileSwizzle::span_128);
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < decltype(blocks)::value; ++j) {
@@ -224,8 +223,9 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
       constexpr int kUnit = 8;  // columns of y of half a panel, or of a panel of a gated pair
       const int groups = kGated || p.halves ? tile.units : 2 * tile.units;
       const int column = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kUnit;
-      Epilogue<T, kGated, kColumns / 8>{p.epilogue}.run(d, tile.row + 64 * group + 16 * (warp % 4), column,
-                                                        groups);
+      const int rows = min(p.epilogue.rows, tile.row + p.x_rows);
+      Epilogue<T, kGated, kColumns / 8>{p.epilogue, rows}.run(d, tile.row + 64 * group + 16 * (warp % 4),
+                                                              column, groups);
       __syncwarp();
     }
   }

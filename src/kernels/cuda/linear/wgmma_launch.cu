@@ -68,7 +68,7 @@ Status fill(const LinearParams& p, const WgmmaPlan& plan, WgmmaParams& a) {
   a.part_units = plan.units;
   a.parts = plan.parts, a.row_tiles = plan.row_tiles, a.raster = plan.raster;
   a.blocks = plan.blocks, a.stages = plan.stages;
-  a.x_rows = plan.x_rows;
+  a.x_rows = plan.x_rows, a.x_bytes = plan.x_bytes();
   a.stage_bytes = plan.stage_bytes();
   a.share = plan.share;
   a.halves = plan.halves, a.even = plan.even;

@@ -17,7 +17,8 @@ struct WgmmaParams {
   int part_units = 0;  ///< the most of a part
   int parts = 0, row_tiles = 0, raster = 1;
   int blocks = 1, stages = 2;
-  int x_rows = 8;
+  int x_rows = 1;   ///< of a tile
+  int x_bytes = 0;  ///< of a stage
   int stage_bytes = 0;
   int x_box_rows = 0, x_box_blocks = 1;  ///< of one copy
   ClusterShare share = ClusterShare::none;

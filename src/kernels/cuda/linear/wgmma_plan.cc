@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kSharedBudget = 232448 - 1024 - 512;  // 227 KiB less alignment and barriers
 constexpr int kMaxUnits = 16, kMaxHalves = 8;       // of a part
+constexpr int kFewRowsUnits = 8;  // of up to 64 rows: two narrow parts are read faster than a wide one
 constexpr int kTileColumns = 256;
 
 int64_t divide_up(int64_t a, int64_t b) {
@@ -36,6 +37,13 @@ void choose_stages(WgmmaPlan& p) {
   p.shared_bytes = p.stages * p.stage_bytes() + pad + 1024;
 }
 
+void choose_rows(WgmmaPlan& p, int64_t rows, const WgmmaOptions& options) {
+  const int most = 64 * p.groups;
+  p.row_tiles = static_cast<int>(divide_up(rows, most));
+  p.x_rows = static_cast<int>(divide_up(rows, p.row_tiles));
+  if (options.whole_groups) p.x_rows = p.row_tiles > 1 ? most : (p.x_rows + 15) / 16 * 16;
+}
+
 /// Clocks of a tile's k block: matrix instructions, or its bytes through the multiprocessor's L2 port.
 int64_t block_clocks(const WgmmaPlan& p) {
   constexpr int kPortBytes = 48;
@@ -49,23 +57,20 @@ WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multip
                       const WgmmaOptions& options) {
   WgmmaPlan p;
   p.groups = groups;
-  p.row_tiles = static_cast<int>(divide_up(rows, 64 * p.groups));
-  const int64_t multiple = rows > 16 ? 16 : 8;  // halves are whole 8-row groups where a cluster shares x
-  p.x_rows = static_cast<int>(std::min<int64_t>(divide_up(rows, multiple) * multiple, 64 * p.groups));
+  choose_rows(p, rows, options);
   const int64_t panels = packed_panels(n, gated);
   // Half panels where they leave less work to the busiest multiprocessor.
   const int64_t full_load = 2 * divide_up(panels * p.row_tiles, multiprocessors);
   const int64_t half_load = divide_up(2 * panels * p.row_tiles, multiprocessors);
   p.halves = !gated && options.halves.value_or(half_load < full_load && half_load <= kMaxHalves);
-  const int most = p.halves ? kMaxHalves : kMaxUnits;
+  const int most = p.halves ? kMaxHalves : options.units.value_or(rows <= 64 ? kFewRowsUnits : kMaxUnits);
   const int64_t units = p.halves ? 2 * panels : panels;
   const int64_t rounds = divide_up(units * p.row_tiles, int64_t{multiprocessors} * most);
   const int64_t slots = std::max<int64_t>(rounds * multiprocessors / p.row_tiles, 1);
   p.parts = static_cast<int>(std::min(units, std::max(slots, divide_up(units, most))));
-  // Two CTAs of a cluster load x for each other where it is most of the bytes of many rows.
-  const bool can_share = p.x_rows % 16 == 0 && k % kBlockInputs == 0 && p.parts >= 2;
-  const ClusterShare usual = groups == 2 ? ClusterShare::x : ClusterShare::none;
-  if (can_share && options.share.value_or(usual) == ClusterShare::x) {
+  // That two CTAs load x for each other did not pay: they wait for each other.
+  const bool can_share = p.x_rows % 2 == 0 && k % kBlockInputs == 0 && p.parts >= 2;
+  if (can_share && options.share == ClusterShare::x) {
     p.share = ClusterShare::x;
     if (p.parts % 2 != 0) p.parts += divide_up(units, p.parts - 1) <= most ? -1 : 1;
   }
@@ -85,9 +90,9 @@ WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, co
   p.units = kTileColumns / kPanelRows;
   p.parts = static_cast<int>(divide_up(packed_panels(n, gated), p.units));
   p.even = false;
-  p.row_tiles = static_cast<int>(divide_up(rows, 128));
-  p.x_rows = 128;
-  if (p.row_tiles >= 2 && options.share.value_or(ClusterShare::weights) == ClusterShare::weights)
+  choose_rows(p, rows, options);
+  const ClusterShare usual = p.row_tiles >= 16 ? ClusterShare::weights : ClusterShare::none;
+  if (p.row_tiles >= 2 && options.share.value_or(usual) == ClusterShare::weights)
     p.share = ClusterShare::weights;
   p.raster = std::min(p.row_tiles, options.raster);
   choose_stages(p);
@@ -115,9 +120,9 @@ WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multipr
   for (const int groups : {2, 1}) {
     if (options.groups.value_or(groups) != groups) continue;
     const WgmmaPlan p = stream(groups);
-    // Even parts for few rows where it makes no difference; rasters for many.
+    // Where it makes no difference, even parts and small tiles for few rows, rasters for many.
     const int64_t time = clocks(p), least = clocks(best);
-    if (time < least || (time == least && rows <= 256)) best = p;
+    if (time < least || (time == least && rows <= 512)) best = p;
   }
   return best;
 }

@@ -12,14 +12,14 @@ namespace fovea::cuda {
 enum class ClusterShare : uint8_t { none, x, weights };
 
 struct WgmmaPlan {
-  int groups = 1;       ///< consumer warpgroups; a tile has 64 rows for each
+  int groups = 1;       ///< consumer warpgroups; a tile has up to 64 rows for each
   int columns = 16;     ///< width of the instruction; a tile has at most so many outputs
   bool halves = false;  ///< a unit of outputs is 8 (half a panel), else 16
   int units = 1;        ///< the most units of a part
   int parts = 1;        ///< divisions of the outputs
   bool even = true;     ///< parts have units or units - 1 units, else all but the last have `units`
   int row_tiles = 1;
-  int x_rows = 8;  ///< rows of x in shared memory: those of a tile that can exist, a multiple of 8
+  int x_rows = 1;  ///< rows of x of a tile, at most 64 * groups; loading rows past x as zeros would be slow
   int blocks = 1;  ///< k blocks of a stage
   int stages = 2;
   ClusterShare share = ClusterShare::none;
@@ -29,7 +29,7 @@ struct WgmmaPlan {
 
   int cluster() const { return share == ClusterShare::none ? 1 : 2; }
   int unit_bytes() const { return halves ? kBlockBytes / 2 : kBlockBytes; }  ///< of a k block
-  int x_bytes() const { return blocks * x_rows * 128; }                      ///< of a stage
+  int x_bytes() const { return (blocks * x_rows * 128 + 1023) & ~1023; }     ///< of a stage
   int stage_bytes() const { return x_bytes() + blocks * units * unit_bytes(); }
 };
 
@@ -47,6 +47,8 @@ struct WgmmaOptions {
   std::optional<ClusterShare> share;  ///< where the shape allows it
   std::optional<bool> halves;
   std::optional<int> groups;  ///< where more than 64 rows are streamed
+  std::optional<int> units;   ///< the most of a part
+  bool whole_groups = false;  ///< x_rows is a multiple of 16, and rows past x are loaded as zeros
   int raster = 16;            ///< of tiles of 128 x 256
 };
 
