@@ -132,6 +132,13 @@ inline float rounded_to(DType dtype, float x) {
   return from_bits(dtype, bits);
 }
 
+inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+inline constexpr float kNan = NAN;
+
+inline std::string name_of(DType type) {
+  return std::string(to_string(type));
+}
+
 /// Rows of `dim` elements, `stride` apart; what lies between is poisoned.
 struct Matrix {
   DType dtype;

@@ -12,8 +12,10 @@ namespace fovea::cuda {
 __device__ inline float to_float(float x) {
   return x;
 }
+/// A NaN keeps its sign and payload, as on the CPU; the instruction gives one NaN for all.
 __device__ inline float to_float(__half x) {
-  return __half2float(x);
+  const float wide = __half2float(x);
+  return wide == wide ? wide : fp16_to_float(__half_as_ushort(x));
 }
 __device__ inline float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);

@@ -12,8 +12,8 @@ namespace {
 
 // More rows are computed in several passes: the results in fp32 before the weighted sum would take gigabytes.
 constexpr int64_t kPassRows = 4096;
-// From so many rows for each expert on, on average, tiles of many rows are faster.
-constexpr int64_t kLargeRows = 32;
+// From so many rows for each expert on, on average, tiles of 128 rows are faster (H200).
+constexpr int64_t kWideRows = 16, kLargeRows = 32;
 
 std::string str(int64_t x) {
   return std::to_string(x);
@@ -92,7 +92,8 @@ Status run_product(const GroupedProduct& product, bool gated, const GroupedSize&
                    cudaStream_t stream) {
   if (size.dtype == DType::f32) return launch_grouped_float(product, gated, size, stream);
   if (kernel == ExpertKernel::automatic) {
-    const bool many = !product.groups.direct() && size.pairs >= kLargeRows * product.groups.num_experts;
+    const bool many = !product.groups.direct() &&
+                      size.pairs >= (size.has_wgmma ? kWideRows : kLargeRows) * product.groups.num_experts;
     kernel = !many ? ExpertKernel::small : size.has_wgmma ? ExpertKernel::wide : ExpertKernel::large;
   }
   if (kernel == ExpertKernel::wide && !size.has_wgmma)

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
-#include "kernels/cuda/rows/activation.cuh"
+#include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/rows/row_ops.h"
 
@@ -143,6 +143,7 @@ struct CastOp {
 template <class X, class Y>
 struct GatedOp {
   GatedParams p;
+  EpilogueParams gate;
 
   template <bool kAligned>
   FOVEA_DEVICE void run(int64_t row, int first, int step, int dim) const {
@@ -163,7 +164,7 @@ struct GatedOp {
     for (int j = 0; j < kVectors; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        g[j].x[i] = gated(g[j].x[i], u[j].x[i], p.f, p.limit);
+        g[j].x[i] = gated_value<std::is_same_v<Y, float>>(gate, g[j].x[i], u[j].x[i]);
       store_four<kAligned>(static_cast<Y*>(p.out) + row * p.out_stride, first + j * step, dim, g[j]);
     }
   }
@@ -297,12 +298,15 @@ Status launch_gated(const GatedParams& p, CudaStream& stream) {
                    std::string(to_string(p.out_dtype)) + "; the input is float32 or of the output's dtype");
   const bool aligned = by_four(p.wide, p.wide_dtype, p.wide_stride, p.width) &&
                        by_four(p.out, p.out_dtype, p.out_stride, p.width);
+  LinearParams dense;
+  dense.epilogue = LinearEpilogue::gated, dense.activation = p.f, dense.limit = p.limit;
+  const EpilogueParams gate = make_epilogue(dense);
   return with_type(p.out_dtype, [&](auto tag) {
     using Y = typename decltype(tag)::type;
     if (p.wide_dtype == DType::f32)
-      return launch("gated", GatedOp<float, Y>{p}, p.rows, p.width, aligned, stream);
+      return launch("gated", GatedOp<float, Y>{p, gate}, p.rows, p.width, aligned, stream);
     else
-      return launch("gated", GatedOp<Y, Y>{p}, p.rows, p.width, aligned, stream);
+      return launch("gated", GatedOp<Y, Y>{p, gate}, p.rows, p.width, aligned, stream);
   });
 }
 

@@ -129,7 +129,7 @@ struct GatedParams {
   int64_t out_stride = 0;
   int64_t rows = 0, width = 0;
 };
-/// out = f(gate) * up in fp32, rounded once.
+/// out = f(gate) * up in fp32, rounded once: the arithmetic of the dense layers' epilogue.
 Status launch_gated(const GatedParams& params, CudaStream& stream);
 
 }  // namespace fovea::cuda
