@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "engine/logprobs.h"
 #include "kernels/cpu/ops.h"
 #include "tests/engine/fixture.h"
 #include "tests/support/temp_dir.h"
@@ -212,9 +213,10 @@ TEST_F(EngineTest, PromptLogprobsAreThoseOfThePrefixesLastLogits) {
         greedy(std::vector(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n)), 0);
     prefix.last_logits = true;
     const std::vector<float> logits = run_one(*engine_, prefix).last.last_logits;
+    EXPECT_EQ(scored.last.prompt_logprobs[n - 1], token_logprobs(logits, prompt[n], 0));
     const double logprob = static_cast<double>(logits[static_cast<size_t>(prompt[n])]) -
                            log_sum_exp(logits.data(), static_cast<int64_t>(logits.size()));
-    EXPECT_EQ(scored.last.prompt_logprobs[n - 1].token.logprob, static_cast<float>(logprob));
+    EXPECT_NEAR(scored.last.prompt_logprobs[n - 1].token.logprob, logprob, 1e-5);
   }
 }
 
