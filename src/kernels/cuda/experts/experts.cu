@@ -12,7 +12,7 @@ namespace {
 
 // More rows are computed in several passes: the results in fp32 before the weighted sum would take gigabytes.
 constexpr int64_t kPassRows = 4096;
-// From so many rows for each expert on, on average, tiles of 128 rows are faster (H200).
+// Rows for each expert, on average, from which on tiles of 128 rows are faster (H200).
 constexpr int64_t kWideRows = 16, kLargeRows = 32;
 
 std::string str(int64_t x) {

@@ -22,7 +22,7 @@ constexpr int kRows = 64 * kGroups, kPanels = 16, kColumns = 16 * kPanels;
 constexpr int kRowBytes = kRows * 128, kStageBytes = kRowBytes + kPanels * kBlockBytes;
 constexpr int kStages = 4;
 constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // aligned to 1024
-// Rows of x are in shared memory when the copies of so many later stages have been issued.
+// A stage's rows of x are reported when the copies of this many later stages have been issued.
 constexpr int kLag = 2;
 constexpr int kCopies = kRows * 8 / 128;  // of 16 bytes of x, of each thread and stage
 
