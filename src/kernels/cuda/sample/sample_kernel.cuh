@@ -65,7 +65,7 @@ struct Weights {
   __device__ uint64_t operator()(uint32_t key) const { return of(from_order_key(key)); }
 };
 
-// Of this many largest logits (or more) the list of draw_best() is made, and draws with such a top_k use it.
+// draw_best() lists about this many of the largest logits; larger top_k do not use it.
 constexpr int kMaxDirect = 512;
 constexpr int kGroups = 1024;  // whose maxima are compared for it
 
