@@ -128,7 +128,7 @@ enum {
 #define FOVEA_BACKEND_INVARIANT_PAGE_SIZE FOVEA_BACKEND_BIT(2) /* and the layout of pages */
 #define FOVEA_BACKEND_INVARIANT_CHUNKING FOVEA_BACKEND_BIT(3)  /* how a prompt is cut into steps */
 #define FOVEA_BACKEND_INVARIANT_THREADS FOVEA_BACKEND_BIT(4)
-#define FOVEA_BACKEND_INVARIANT_PREFILL_CHUNKS FOVEA_BACKEND_BIT(5) /* how a prompt is cut into prefill steps */
+#define FOVEA_BACKEND_INVARIANT_PREFILL_CHUNKS FOVEA_BACKEND_BIT(5) /* its cut into prefill steps */
 
 /* Positive integers: first, first + step, ..., last, and the listed ones. last < first = no range; last =
  * INT32_MAX = unbounded. */

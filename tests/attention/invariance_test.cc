@@ -145,7 +145,8 @@ TEST_F(Invariant, Chunking) {
       const Output whole = run(backend, problem, {}, one_);
       ASSERT_EQ(whole.error, "");
       for (const int chunk : {1, 7, 64})
-        EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, Phase::decode, machine_) == whole) << "chunks of " << chunk;
+        EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, Phase::decode, machine_) == whole)
+            << "chunks of " << chunk;
     });
   }
 }
@@ -157,7 +158,8 @@ TEST_F(Invariant, LongContextInChunksThatCrossEveryTile) {
     const Output whole = run(backend, problem, {}, one_);
     ASSERT_EQ(whole.error, "");
     for (const int chunk : {1, 7, 33})
-      EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, Phase::decode, machine_) == whole) << "chunks of " << chunk;
+      EXPECT_TRUE(in_chunks(backend, problem, 0, chunk, {}, Phase::decode, machine_) == whole)
+          << "chunks of " << chunk;
   });
 }
 
