@@ -29,7 +29,7 @@ enum class LinearEpilogue : uint8_t {
 /// Chooses a kernel for tests; all give the same bits.
 enum class LinearKernel : uint8_t {
   automatic,
-  stream,  ///< wgmma with up to 128 rows, weights divided over all multiprocessors (sm_90)
+  stream,  ///< wgmma, outputs divided evenly over all multiprocessors (sm_90)
   tile,    ///< wgmma, tiles of 128 rows x 256 outputs (sm_90)
   mma,     ///< mma.sync (sm_80 and later)
 };

@@ -220,9 +220,9 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
       release(at.slot);
       at.next();
 
-      constexpr int kUnit = 8;  // columns of y of half a panel, or of a panel of a gated pair
+      constexpr int kWidth = 8;  // columns of y of half a panel, or of a panel of a gated pair
       const int groups = kGated || p.halves ? tile.units : 2 * tile.units;
-      const int column = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kUnit;
+      const int column = (kGated || p.halves ? tile.unit : 2 * tile.unit) * kWidth;
       const int rows = min(p.epilogue.rows, tile.row + p.x_rows);
       Epilogue<T, kGated, kColumns / 8>{p.epilogue, rows}.run(d, tile.row + 64 * group + 16 * (warp % 4),
                                                               column, groups);

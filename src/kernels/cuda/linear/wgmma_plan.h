@@ -13,7 +13,7 @@ enum class ClusterShare : uint8_t { none, x, weights };
 
 struct WgmmaPlan {
   int groups = 1;       ///< consumer warpgroups; a tile has up to 64 rows for each
-  int columns = 16;     ///< width of the instruction; a tile has at most so many outputs
+  int columns = 16;     ///< width of the instruction and the most outputs of a tile
   bool halves = false;  ///< a unit of outputs is 8 (half a panel), else 16
   int units = 1;        ///< the most units of a part
   int parts = 1;        ///< divisions of the outputs
