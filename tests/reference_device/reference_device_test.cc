@@ -313,7 +313,8 @@ TEST_P(NarrowActivations, AreCloseToFp32) {
     error += std::pow(logits[i] - expected[i], 2);
     size += std::pow(expected[i], 2);
   }
-  EXPECT_LT(std::sqrt(error / size), 0.05);
+  // Where two experts' logits are near each other, a rounding chooses the other one.
+  EXPECT_LT(std::sqrt(error / size), model->config().moe.num_experts > 0 ? 0.15 : 0.05);
   EXPECT_GT(error, 0);
   DeviceSequence last(*model, device_, stream_);
   const auto of_last = last.step(kIds, /*last_only=*/true, [&](test::BackendStep& step) {
