@@ -150,6 +150,15 @@ struct AppendRun {
   }
 };
 
+/// Four bytes from `at`, rounded down to a multiple of 4, in hexadecimal.
+inline std::string bytes_of(const std::vector<std::byte>& data, size_t at) {
+  uint32_t word = 0;
+  if (const size_t from = at / 4 * 4; from + 4 <= data.size()) std::memcpy(&word, data.data() + from, 4);
+  char text[16];
+  std::snprintf(text, sizeof text, "%08x", word);
+  return text;
+}
+
 inline void check_append(const AppendCase& c) {
   const AppendRun run(c);
   const Appended all = run.run(c.cache, 0, c.tokens);
@@ -174,7 +183,10 @@ inline void check_append(const AppendCase& c) {
   ThreadPool pool(1);
   write_kv(run.view(cache.data(), c.cache), c.kv_heads, c.dim, c.dim, run.slots, k.data(),
            static_cast<int64_t>(row), v.data(), static_cast<int64_t>(row), pool);
-  expect(cache == all.cache, c.name() + ": the cache differs from the CPU's");
+  const auto at = static_cast<size_t>(std::ranges::mismatch(cache, all.cache).in1 - cache.begin());
+  expect(cache == all.cache, c.name() + ": the cache differs from the CPU's at byte " + std::to_string(at) +
+                                 " of " + std::to_string(cache.size()) + ", " + bytes_of(all.cache, at) +
+                                 " instead of " + bytes_of(cache, at));
   // A row alone.
   const int row_alone = std::min(7, c.tokens - 1);
   const Appended alone = run.run(c.cache, row_alone, 1);
