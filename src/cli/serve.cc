@@ -373,7 +373,11 @@ Status run_serve(const ServeFlags& flags) {
   run_until_signal(*server, *service, model.engine.get(), flags.shutdown_timeout);
   server.reset();  // first: its threads call the service, which uses the model
   if (model.engine)
-    if (const auto failure = model.engine->failure()) return *failure;
+    if (const auto failure = model.engine->failure()) {
+      // Not by way of destructors: calls to a device that stands still do not return.
+      announce("fovea: the engine has failed: " + failure->message);
+      std::_Exit(1);
+    }
   return {};
 }
 

@@ -253,6 +253,22 @@ TEST(DeviceExecutor, SamplesOnTheHostWhatTheDeviceHasNoRoomFor) {
   EXPECT_GT(ahead.executor().counts().future_tokens, 60);
 }
 
+TEST(DeviceExecutor, UnusableLogitsFailTheirRequestAlone) {
+  const auto requests = mixed_requests();
+  DeviceEngine good((Config())), bad((Config()));
+  const auto want = good.run(requests);
+  const auto got =
+      bad.run(requests, [&](int step) { bad.queue().unusable_seed = step < 12 ? UINT64_MAX : 1; });
+  EXPECT_EQ(got[1].finish, FinishReason::error);
+  EXPECT_THAT(got[1].error, HasSubstr("not numbers"));
+  EXPECT_GT(got[1].ids.size(), 3u);
+  for (size_t i = 0; i < want.size(); ++i)
+    if (i != 1) {
+      EXPECT_EQ(got[i], want[i]) << i;
+    }
+  EXPECT_FALSE(bad.executor().failure());
+}
+
 TEST(DeviceExecutor, AStepThatNeverEndsFailsEverythingWithItsPlace) {
   DeviceEngine engine(Config{kAhead, {1, 2, 4, 6}, 33, 400, false, 0.05});
   const auto answers =

@@ -152,8 +152,7 @@ GoldenResult golden(const EngineConfig& config, double gap) {
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = static_cast<int>(p.at("greedy").size());
     request.last_logits = true;
-    if (request.prompt_ids.size() + p.at("greedy").size() > static_cast<size_t>(*config.max_seq_len))
-      continue;
+    if (request.prompt_ids.size() + p.at("greedy").size() > 4096) continue;
     requests.push_back(std::move(request));
     prompts.push_back(p);
   }
@@ -184,33 +183,37 @@ GoldenResult golden(const EngineConfig& config, double gap) {
   return result;
 }
 
-TEST_F(EngineOnGpu, Float32MatchesTransformers) {
-  int models = 0;
-  for (const std::string& name : decoders()) {
-    EngineConfig c = config(name, DType::f32);
-    c.attention.backend = "TRITON_ATTN";
-    const GoldenResult result = golden(c, 2e-3);
-    std::printf("%-34s f32   tokens %d/%d  logits %.2g\n", name.c_str(), result.right, result.decided,
-                result.worst);
-    EXPECT_EQ(result.right, result.decided) << name;
-    EXPECT_GT(result.decided, 20) << name;
-    EXPECT_LT(result.worst, 1e-3) << name;
-    ++models;
-  }
-  EXPECT_GT(models, 20);
+class Golden : public EngineOnGpu, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(Golden, Float32MatchesTransformers) {
+  EngineConfig c = config(GetParam(), DType::f32);
+  c.max_seq_len.reset();
+  c.attention.backend = "TRITON_ATTN";
+  const GoldenResult result = golden(c, 2e-3);
+  std::printf("%-34s f32   tokens %d/%d  logits %.2g\n", GetParam().c_str(), result.right, result.decided,
+              result.worst);
+  EXPECT_EQ(result.right, result.decided);
+  EXPECT_GT(result.decided, 20);
+  EXPECT_LT(result.worst, 1e-3);
 }
 
-TEST_F(EngineOnGpu, CheckpointTypesMatchTransformers) {
-  for (const std::string& name : decoders()) {
-    for (const DType dtype : {DType::bf16, DType::f16}) {
-      const GoldenResult result = golden(config(name, dtype), -1);
-      std::printf("%-34s %s tokens %d/%d  logits %.2g\n", name.c_str(),
-                  dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst);
-      EXPECT_EQ(result.right, result.decided) << name;
-      EXPECT_LT(result.worst, dtype == DType::bf16 ? 0.5 : 0.1) << name;
-    }
+TEST_P(Golden, SixteenBitsMatchTransformers) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EngineConfig c = config(GetParam(), dtype);
+    c.max_seq_len.reset();
+    const GoldenResult result = golden(c, -1);
+    std::printf("%-34s %s tokens %d/%d  logits %.2g\n", GetParam().c_str(),
+                dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst);
+    EXPECT_EQ(result.right, result.decided);
+    // Experts whose router logits are close may change, which moves a row's logits further.
+    EXPECT_LT(result.worst, dtype == DType::bf16 ? 2.5 : 0.2);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(decoders()),
+                         [](const auto& model) { return model.param; });
+// The names are read when the program starts, where the fixtures may not be.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Golden);
 
 std::vector<int32_t> prompt_of(int tokens, uint32_t seed) {
   std::mt19937 rng(seed);
@@ -237,7 +240,8 @@ std::vector<GenerateRequest> mixed_requests(int count, uint32_t seed) {
     }
     SamplingParams& s = r.sampling;
     s.ignore_eos = true;
-    s.max_tokens = 1 + below(40);
+    const int room = 500 - static_cast<int>(r.prompt_ids.size());
+    s.max_tokens = 1 + below(below(4) ? 40 : room);
     s.temperature = below(2) ? 0.0f : 0.8f;
     s.seed = static_cast<uint64_t>(i);
     if (s.temperature > 0) {
@@ -268,6 +272,7 @@ struct Variant {
   void (*change)(EngineConfig&);
 };
 
+/// Few pages: those of the longest sequence, and half as many again.
 const Variant kVariants[] = {
     {"as it is", [](EngineConfig&) {}},
     {"no overlap", [](EngineConfig& c) { c.overlap = false; }},
@@ -280,10 +285,10 @@ const Variant kVariants[] = {
     {"chunks of 8192", [](EngineConfig& c) { c.max_batched_tokens = 8192; }},
     {"pages of 1", [](EngineConfig& c) { c.attention.page_size = 1; }},
     {"pages of 64", [](EngineConfig& c) { c.attention.page_size = 64; }},
-    {"few pages", [](EngineConfig& c) { c.num_pages = 2 * 512 / 16; }},
+    {"few pages", [](EngineConfig& c) { c.num_pages = 48; }},
     {"few pages, no cache, chunks of 33",
      [](EngineConfig& c) {
-       c.num_pages = 2 * 512 / 16;
+       c.num_pages = 48;
        c.prefix_cache = false;
        c.max_batched_tokens = 33;
      }},
@@ -330,6 +335,9 @@ TEST_P(Bits, DependOnNothingButTheRequest) {
                 static_cast<long long>(stats.preemptions), static_cast<long long>(stats.prefix_hits),
                 first.c_str());
     EXPECT_EQ(differ, 0) << variant.name << ": " << first;
+    if (c.num_pages) {
+      EXPECT_GT(stats.preemptions, 0) << variant.name;
+    }
     EXPECT_EQ(stats.pages_in_use, 0);
     EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
   }
@@ -345,7 +353,7 @@ TEST_P(Bits, SurviveAStorm) {
     const auto engine = open(base);
     ASSERT_NE(engine, nullptr);
     want = run(*engine, requests, true);
-    base.num_pages = 4 * 512 / engine->info().selection.page_size;
+    base.num_pages = 3 * 512 / 2 / engine->info().selection.page_size;
   }
   const auto engine = open(base);
   ASSERT_NE(engine, nullptr);
@@ -364,7 +372,7 @@ TEST_P(Bits, SurviveAStorm) {
       others[other].resize(static_cast<size_t>(disturbance.sampling.n));
       const auto id = engine->submit(disturbance, into(others[other++]));
       ASSERT_TRUE(id.ok());
-      std::this_thread::sleep_for(std::chrono::microseconds(rng() % 3000));
+      if (rng() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 500));
       engine->cancel(*id);
     }
   }

@@ -23,8 +23,9 @@ class GuardedQueue final : public DeviceQueue {
 
   uint64_t captured = 0;  ///< graphs
   bool refuses_graphs = false;
-  bool stands_still = false;  ///< no mark is reached any more
-  Status breaks;              ///< an error: returned where marks are reached
+  bool stands_still = false;            ///< no mark is reached any more
+  uint64_t unusable_seed = UINT64_MAX;  ///< rows with this seed have NaN logits
+  Status breaks;                        ///< an error: returned where marks are reached
 
   Device& device() override { return device_; }
   Stream& stream() override { return stream_; }
@@ -60,9 +61,9 @@ class GuardedQueue final : public DeviceQueue {
 
   /// As cuda::launch_sample(), for rows without edits.
   Status sample(const cuda::SampleArgs& args) override {
-    device_.queue([args] {
+    device_.queue([args, this] {
       for (int r = 0; r < args.num_rows; ++r)
-        sample_row(args, args.rows[r], args.results[r]);
+        sample_row(args, args.rows[r], args.results[r], unusable_seed);
     });
     return {};
   }
@@ -83,7 +84,8 @@ class GuardedQueue final : public DeviceQueue {
     std::vector<std::function<void()>> work_;
   };
 
-  static void sample_row(const cuda::SampleArgs& args, const cuda::SampleRow& row, cuda::SampleResult& out) {
+  static void sample_row(const cuda::SampleArgs& args, const cuda::SampleRow& row, cuda::SampleResult& out,
+                         uint64_t unusable) {
     out = {};
     out.token = Ops::kNoToken;
     out.status = cuda::SampleStatus::skipped;
@@ -92,7 +94,8 @@ class GuardedQueue final : public DeviceQueue {
     const std::span<const float> logits(args.logits + row.logits_row * args.row_stride,
                                         static_cast<size_t>(args.width));
     const auto drawable = logits.first(static_cast<size_t>(args.vocab));
-    const LogitScan found = scan_logits(drawable);
+    LogitScan found = scan_logits(drawable);
+    if (row.token == cuda::kDrawToken && row.seed == unusable) found.valid = false;
     out.status = found.valid ? cuda::SampleStatus::ok : cuda::SampleStatus::bad_logits;
     if (found.valid && row.token == cuda::kDrawToken) {
       const DrawRule rule{row.temperature, row.top_k, row.top_p, row.min_p};
