@@ -70,7 +70,7 @@ Ticket DeviceExecutor::submit(const Step& step) {
   open.rows = LogitRows(open.sequences);
   for (const SequenceStep& sequence : open.sequences) {
     open.ids.push_back(sequence.chunk.sequence->id);
-    open.on_host.push_back(sequence.sampling && samples_on_host(*sequence.sampling));
+    open.on_host.push_back(sequence.sampling && sequence.chunk.sequence->sampled_on_host);
     (sequence.chunk.decode ? open.decode_rows : open.prefill_rows) += sequence.chunk.count;
   }
   const double planned = runner_.plan_seconds();
