@@ -46,7 +46,8 @@ DeviceExecutor::DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue
                static_cast<size_t>(queue.sample_scratch_bytes(options.max_logit_rows, runner.vocab_size()))),
       edits_(queue.device(), options.max_seqs,
              EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes), options.sampled_vocab),
-      host_results_(queue.device(), static_cast<size_t>(kRing * options.max_logit_rows * kResultBytes)),
+      host_results_(queue.device(),
+                    static_cast<size_t>(int64_t{kRing} * options.max_logit_rows * kResultBytes)),
       host_logits_(kRing),
       samplers_(static_cast<size_t>(pool.size())) {
   FOVEA_CHECK(options.overlap.open_steps < kRing);

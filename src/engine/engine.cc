@@ -119,9 +119,9 @@ EngineImpl::~EngineImpl() {
   thread_.join();
   if (!failure_) return;
   // Calls to a device that stands still do not return: its memory is left to the driver.
-  (void)core_.release();
-  (void)executor_.release();
-  (void)setup_.release();
+  (void)core_.release();      // NOLINT(bugprone-unused-return-value)
+  (void)executor_.release();  // NOLINT(bugprone-unused-return-value)
+  (void)setup_.release();     // NOLINT(bugprone-unused-return-value)
 }
 
 std::optional<Error> EngineImpl::failure() const {

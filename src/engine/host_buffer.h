@@ -28,7 +28,7 @@ class HostBuffer {
   size_t size() const { return size_; }
 
  private:
-  void swap(HostBuffer& other) {
+  void swap(HostBuffer& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

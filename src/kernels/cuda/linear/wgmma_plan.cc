@@ -79,7 +79,7 @@ WgmmaPlan stream_plan(int64_t rows, int64_t n, int64_t k, bool gated, int multip
   p.raster = p.row_tiles;
   choose_stages(p);
   const int64_t tiles = int64_t{p.parts} * p.row_tiles;
-  p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
+  p.ctas = static_cast<int>(std::min(tiles, int64_t{multiprocessors / p.cluster()} * p.cluster()));
   return p;
 }
 
@@ -97,7 +97,7 @@ WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, co
   p.raster = std::min(p.row_tiles, options.raster);
   choose_stages(p);
   const int64_t tiles = int64_t{p.parts} * divide_up(p.row_tiles, p.cluster()) * p.cluster();
-  p.ctas = static_cast<int>(std::min<int64_t>(tiles, multiprocessors / p.cluster() * p.cluster()));
+  p.ctas = static_cast<int>(std::min(tiles, int64_t{multiprocessors / p.cluster()} * p.cluster()));
   return p;
 }
 
