@@ -83,18 +83,11 @@ class Decoder final : public Model {
 Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
   FOVEA_CHECK(!arena_ && memory_.empty());
   const bool in_block = ops.packed_format(WeightUse::plain).has_value();
-  if (weights_.embedding.source() && !in_block)
-    return invalid(std::string(ops.device().name()) +
-                   " takes only weights that the host has read; load the model without `deferred`");
+  if (weights_.embedding.source() && !in_block) return needs_host_weights(ops);
   WeightPlacement placement(ops, stream, in_block ? placed_bytes(ops) : 0);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
-  const Status read = in_block && placement.status() ? placement.read(options) : Status();
-  // Waits even after an error: the copies read weights_, which is freed below, and write to memory that is
-  // freed on an error.
-  const Status copied = ops.device().synchronize(stream);
-  FOVEA_RETURN_IF_ERROR(placement.status());
-  FOVEA_RETURN_IF_ERROR(read);
-  FOVEA_RETURN_IF_ERROR(copied);
+  // Its copies read weights_, which is freed below, and write to memory that is freed on an error.
+  FOVEA_RETURN_IF_ERROR(placement.finish(options));
   ops_ = &ops;
   placed_ = std::move(placed);
   memory_ = placement.take_memory();
@@ -103,12 +96,7 @@ Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
 }
 
 int64_t Decoder::placed_bytes(Ops& ops) const {
-  if (!memory_.empty()) {  // placed already
-    int64_t bytes = 0;
-    for (const Buffer& memory : memory_)
-      bytes += static_cast<int64_t>(memory.size());
-    return bytes;
-  }
+  if (!memory_.empty()) return bytes_of(memory_);
   WeightPlacement placement = WeightPlacement::measure(ops);
   measured(placement);
   return placement.bytes();

@@ -67,7 +67,8 @@ AttentionSpec bidirectional(AttentionSpec spec, AttentionType type) {
 }
 
 Error only_on_cpu(const ModelConfig& config) {
-  return unsupported(printable(config.architecture) + " runs on the CPU only; decoders run on every device");
+  return unsupported(printable(config.architecture) +
+                     " runs on the CPU only; decoders and encoders run on every device");
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
 
   ModelConfig effective = config;
   if (options.dtype) effective.dtype = *options.dtype;
-  if (options.deferred && config.kind != ModelKind::decoder) return only_on_cpu(config);
+  if (options.deferred && config.kind == ModelKind::encoder_decoder) return only_on_cpu(config);
   std::shared_ptr<const Checkpoint> checkpoint;
   std::shared_ptr<const DummyWeights> dummy;
   if (options.dummy_weights) {

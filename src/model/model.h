@@ -56,7 +56,7 @@ struct EncodeInput {
   /// Encoder-decoder: [T] slot of each row's cross keys and values, in every decoder layer.
   std::span<const int64_t> cross_slots;
   KvCache* kv = nullptr;
-  float* hidden = nullptr;  ///< encoder-only: receives [T, hidden]
+  float* hidden = nullptr;  ///< encoder-only: receives [T, hidden], in host memory
 };
 
 struct ModelLoadOptions {
@@ -66,7 +66,8 @@ struct ModelLoadOptions {
   uint64_t seed = 0;           ///< of dummy weights
   LoadProgress progress = {};
   /// The weights are checked and described, and place() reads them, straight to its device; until then the
-  /// model can only tell sizes. Decoders only, on devices whose operations have a packed_format().
+  /// model can only tell sizes. Not of encoder-decoder models; on devices whose operations have a
+  /// packed_format().
   bool deferred = false;
 };
 
@@ -117,7 +118,8 @@ class Model {
   /// Queues one step on the model's device and reads no tensor on the host. logits f32 [R, vocab_size].
   virtual Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream);
 
-  /// Encoders and encoder-decoder models only; `input.offsets.back()` rows at most reserve()'s max_tokens or
+  /// Encoders and encoder-decoder models only; an encoder also after place(), with input.attention on its
+  /// device: it waits for the hidden states. `input.offsets.back()` rows at most reserve()'s max_tokens or
   /// config().encoder's max_position, whichever is more. Errors as in forward().
   virtual Status encode(const EncodeInput& input, Stream& stream);
 

@@ -113,9 +113,25 @@ void WeightPlacement::copy_to(const Tensor& there, const Tensor& host) {
   if (stream_ && status_) status_ = copy(host, there, *stream_);
 }
 
-Status WeightPlacement::read(const PlaceOptions& options) {
+Status WeightPlacement::finish(const PlaceOptions& options) {
   const std::vector<WeightTransfer> matrices = std::exchange(matrices_, {});
-  return read_weights(*ops_, *stream_, matrices, options);
+  const Status read = status_ && in_block() ? read_weights(*ops_, *stream_, matrices, options) : Status();
+  const Status copied = ops_->device().synchronize(*stream_);
+  FOVEA_RETURN_IF_ERROR(status_);
+  FOVEA_RETURN_IF_ERROR(read);
+  return copied;
+}
+
+int64_t bytes_of(const std::vector<Buffer>& memory) {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : memory)
+    bytes += static_cast<int64_t>(buffer.size());
+  return bytes;
+}
+
+Error needs_host_weights(const Ops& ops) {
+  return invalid(std::string(ops.device().name()) +
+                 " takes only weights that the host has read; load the model without `deferred`");
 }
 
 namespace {

@@ -40,9 +40,9 @@ class WeightPlacement {
     return values.empty() ? Tensor() : copied(host_tensor(values));
   }
 
-  /// Reads the matrices of a block of memory. All of it is there when the function returns; the other copies
-  /// are when the stream has been synchronised.
-  Status read(const PlaceOptions& options);
+  /// Reads the matrices of a block of memory, and waits for all copies, after an error too. Errors: the
+  /// first, as of status().
+  Status finish(const PlaceOptions& options);
 
   /// The first error: a copy that failed, or a format that the operations cannot read.
   const Status& status() const { return status_; }
@@ -68,6 +68,10 @@ class WeightPlacement {
   std::vector<WeightTransfer> matrices_;
   Status status_;
 };
+
+int64_t bytes_of(const std::vector<Buffer>& memory);
+/// The error of deferred weights on a device whose operations have no packed_format().
+Error needs_host_weights(const Ops& ops);
 
 struct PlacedAttention {
   LinearWeight qkv, out;

@@ -168,6 +168,12 @@ class CpuOps final : public Ops {
     return {};
   }
 
+  Status activate(Activation f, const Tensor& x, Stream& stream) override {
+    auto* rows = x.as<float>();
+    fovea::activate(f, rows, x.stride(0), rows, x.stride(0), x.size(0), x.size(1), stream.pool());
+    return {};
+  }
+
   Status norm_rope_append(const AttentionInput& in, Stream& stream) override {
     ThreadPool& pool = stream.pool();
     auto* q = in.qkv.as<float>();

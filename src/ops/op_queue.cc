@@ -45,12 +45,12 @@ void OpQueue::rope_table(const Tensor& frequencies, double factor, const Tensor&
 
 void OpQueue::norm(const NormWeight& weight, const Tensor& x, const Tensor& y) {
   const int64_t rows = x.size(0), dim = weight.weight.size(0);
-  FOVEA_CHECK(fits(weight, dim) && act_or_f32_rows(x, rows, dim) && act_rows(y, rows, dim));
+  FOVEA_CHECK(fits(weight, dim) && act_or_f32_rows(x, rows, dim) && act_or_f32_rows(y, rows, dim));
   call([&](Stream& stream) { return ops_.norm(weight, x, y, stream); });
 }
 
 void OpQueue::add(const Tensor& x, const Tensor& y, float scale) {
-  FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_rows(y, x.size(0), x.size(1)));
+  FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_or_f32_rows(y, x.size(0), x.size(1)));
   call([&](Stream& stream) { return ops_.add(x, y, scale, stream); });
 }
 
@@ -73,6 +73,11 @@ void OpQueue::gated_linear(const LinearWeight& gate_up, const GatedActivation& a
   FOVEA_CHECK(act_rows(x, x.size(0), gate_up.k) && act_rows(out, x.size(0), gate_up.n / 2));
   FOVEA_CHECK(needs_wide() ? act_rows(wide, x.size(0), gate_up.n) : wide.empty());
   call([&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
+}
+
+void OpQueue::activate(Activation f, const Tensor& x) {
+  FOVEA_CHECK(act_rows(x, x.size(0), x.size(1)));
+  call([&](Stream& stream) { return ops_.activate(f, x, stream); });
 }
 
 void OpQueue::norm_rope_append(const AttentionInput& in) {

@@ -14,6 +14,7 @@ class OpQueue {
   bool dry() const { return stream_ == nullptr; }
   /// The type of activations, and whether gated_linear() needs its scratch: as of Ops.
   ElementType activations() const { return act_; }
+  DType activation_dtype() const { return ops_.activations(); }
   bool needs_wide() const { return ops_.needs_wide(); }
   /// The first error; nothing after it has been queued.
   const Status& status() const { return status_; }
@@ -29,6 +30,7 @@ class OpQueue {
   void linear(const LinearWeight& weight, const Tensor& x, const Tensor& y);
   void gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                     const Tensor& wide, const Tensor& out);
+  void activate(Activation f, const Tensor& x);
   void norm_rope_append(const AttentionInput& input);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
   void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);

@@ -139,7 +139,8 @@ class Ops {
   virtual std::optional<WeightFormat> packed_format(WeightUse) const { return std::nullopt; }
   /// Writes outputs [first, first + R) of a weight of packed_format(), n and k as in the model. `rows` [R, k]
   /// row-major, of the weight's stored type, on the device. Rows of one weight are written by calls in any
-  /// order, each once; the call that writes the last rows also fills what pads the outputs.
+  /// order, each once; the call that writes the last rows also fills what pads the outputs. Synchronize
+  /// before other operations read the weight.
   virtual Status pack_rows(const LinearWeight&, int64_t, const Tensor&, Stream&) {
     FOVEA_CHECK(false);  // packed_format() is absent
   }
@@ -156,10 +157,10 @@ class Ops {
   virtual Status rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
                             const RopeTable& table, Stream& stream) = 0;
 
-  /// y act = norm(x), both [T, dim]; x f32 or act. In place (y == x) is allowed where both are act.
+  /// y = norm(x), both [T, dim], each f32 or act. In place (y == x) is allowed.
   virtual Status norm(const NormWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
 
-  /// x f32 += scale * y act, both [T, dim]; the sum is rounded once.
+  /// x f32 += scale * y, both [T, dim], y f32 or act; the sum is rounded once.
   virtual Status add(const Tensor& x, const Tensor& y, float scale, Stream& stream) = 0;
 
   /// x += scale * y, then out act = norm(x): the two above, which a device may fuse.
@@ -176,6 +177,9 @@ class Ops {
   /// without needs_wide().
   virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                               const Tensor& wide, const Tensor& out, Stream& stream) = 0;
+
+  /// x act [T, dim] = f(x): of an MLP without a gate.
+  virtual Status activate(Activation f, const Tensor& x, Stream& stream) = 0;
 
   /// Applies the norms and the rotation to q and k and the temperature to q, then writes K and V to the
   /// cache.

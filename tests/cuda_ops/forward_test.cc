@@ -18,6 +18,7 @@
 #include "fovea/attention_backend.h"
 #include "model/kv_groups.h"
 #include "model/model.h"
+#include "model/model_test_support.h"
 #include "ops/cuda/cuda_ops.h"
 #include "tensor/buffer.h"
 #include "tensor/cuda_device.h"
@@ -324,6 +325,87 @@ INSTANTIATE_TEST_SUITE_P(
                     "qwen3_gqa3_d64_bf16", "qwen3_gqa5_d80_bf16", "qwen3_gqa7_d128_bf16",
                     "qwen3_padded_gqa7_d16_fp16", "qwen3moe_gqa2_d16_bf16", "qwen3moe_raw_gqa4_d16_fp32"),
     [](const auto& name) { return std::string(name.param); });
+
+/// Hidden states of two sequences.
+std::vector<float> encode(Model& model, const EncodeInput& rows, StepAttention& attention, Stream& stream) {
+  std::vector<float> hidden(rows.token_ids.size() * static_cast<size_t>(model.config().hidden_size), NAN);
+  EncodeInput input = rows;
+  input.attention = &attention;
+  input.hidden = hidden.data();
+  const Status status = model.encode(input, stream);
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  return hidden;
+}
+
+class Encoders : public OnGpu, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Encoders, HaveTheCpusHiddenStates) {
+  const std::vector<int32_t> ids = {3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 38, 32, 79, 50};
+  const std::vector<int32_t> offsets = {0, 11, 17}, lengths = {11, 6};
+  std::vector<int32_t> row_numbers(ids.size());
+  for (size_t r = 0; r < ids.size(); ++r)
+    row_numbers[r] = static_cast<int32_t>(r);
+  EncodeInput rows;
+  rows.token_ids = ids;
+  rows.offsets = offsets;
+  const auto config = load_model_config(fixture(GetParam()));
+  ASSERT_TRUE(config.ok());
+  BatchMeta meta;
+  meta.q_offsets = meta.kv_indptr = offsets;
+  meta.kv_lens = lengths;
+  meta.kv_indices = row_numbers;
+  const AttentionLimits limits{4, 32, 32, 32};
+  std::vector<AttentionSpec> specs(config->layers.size(), attention_specs(*config).front());
+  for (AttentionSpec& spec : specs)
+    spec.page_size = 1;
+  auto host = Model::load(*config, {.dir = fixture(GetParam()), .dtype = DType::f32}, host_stream_);
+  ASSERT_TRUE(host.ok()) << host.error().message;
+  (*host)->reserve(32, 1);
+  test::BackendStep on_host(make_torch_native, specs, limits, meta, host_stream_);
+  const auto expected = encode(**host, rows, on_host, host_stream_);
+
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(to_string(type));
+    make_ops(type);
+    const auto model = load(fixture(GetParam()), type);
+    ASSERT_TRUE(model);
+    EXPECT_EQ(model->reserve(32, 1), model->activation_bytes(*gpu_.ops, 32, 1));
+    std::deque<Buffer> buffers;
+    const auto there = [&](const std::vector<int32_t>& values) -> std::span<const int32_t> {
+      const Buffer& memory = buffers.emplace_back(*gpu_.device, values.size() * sizeof(int32_t));
+      EXPECT_TRUE(
+          gpu_.device->copy_from_host(memory.data(), values.data(), memory.size(), *gpu_.stream).ok());
+      EXPECT_TRUE(gpu_.device->synchronize(*gpu_.stream).ok());
+      return {reinterpret_cast<const int32_t*>(memory.data()), values.size()};
+    };
+    BatchMeta device_meta;
+    device_meta.tokens = static_cast<int>(ids.size());
+    device_meta.q_offsets = device_meta.kv_indptr = there(offsets);
+    device_meta.kv_lens = there(lengths);
+    device_meta.kv_indices = there(row_numbers);
+    for (AttentionSpec& spec : specs) {
+      spec.dtype = type;
+      spec.kv_dtype = resolve(KvCacheDType::auto_, type);
+    }
+    DeviceAttention attention(specs, limits, device_meta, *gpu_.device, *gpu_.stream);
+    const auto got = encode(*model, rows, attention, *gpu_.stream);
+    ASSERT_EQ(got.size(), expected.size());
+    double error = 0, size = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_FALSE(std::isnan(got[i])) << i;
+      error += std::pow(got[i] - expected[i], 2);
+      size += std::pow(expected[i], 2);
+    }
+    EXPECT_LT(std::sqrt(error / size), type == DType::f32 ? 1e-5 : type == DType::f16 ? 0.01 : 0.05);
+    std::printf("%s in %s: error %.6f\n", GetParam(), std::string(to_string(type)).c_str(),
+                std::sqrt(error / size));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Encoders,
+                         testing::Values("bert_d8_fp32", "bert_tanh_d16_bf16", "roberta_d8_bf16",
+                                         "xlm_roberta_d8_fp32"),
+                         [](const auto& name) { return std::string(name.param); });
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -141,14 +141,14 @@ TEST_P(Operations, Rotations) {
 TEST_P(Operations, Norms) {
   for (const int64_t dim : {40, 51, 4096})
     for (const bool layer : {false, true})
-      for (const int form : {0, 1, 2}) {  // f32 to act, act to act, in place
+      for (const int form : {0, 1, 2, 3}) {  // f32 to act, act to act, in place, f32 in place
         SCOPED_TRACE(std::to_string(dim) + (layer ? " layer " : " rms ") + std::to_string(form));
         expect_same([&](Side& s) {
           const NormWeight weight{s.array(normal(dim, 3, 0.3f, 1)),
                                   layer ? s.array(normal(dim, 4)) : Tensor(), 1e-5f};
           const Floats values = normal(7 * dim, 5, 2, 0.5f);
-          const Tensor x = form == 0 ? s.f32_rows(values, 7) : s.act_rows(values, 7);
-          const Tensor y = form == 2 ? x : s.poisoned(7, dim, s.act());
+          const Tensor x = form % 3 == 0 ? s.f32_rows(values, 7) : s.act_rows(values, 7);
+          const Tensor y = form >= 2 ? x : s.poisoned(7, dim, s.act());
           s.queue().norm(weight, x, y);
           return s.floats(y);
         });
@@ -159,7 +159,8 @@ TEST_P(Operations, Additions) {
   for (const int64_t dim : {40, 51, 4096})
     for (const bool fused : {false, true})
       expect_same([&](Side& s) {
-        const Tensor x = s.f32_rows(normal(7 * dim, 5), 7), y = s.act_rows(normal(7 * dim, 6), 7);
+        const Tensor x = s.f32_rows(normal(7 * dim, 5), 7);
+        const Tensor y = s.matrix(normal(7 * dim, 6), 7, dim == 51 && !fused ? ElementType::f32 : s.act());
         const Tensor out = s.poisoned(7, dim, s.act());
         const NormWeight weight{s.array(normal(dim, 3, 0.3f, 1)), {}, 1e-5f};
         if (fused)
@@ -206,6 +207,16 @@ TEST_P(Operations, GatedLinears) {
           s.queue().gated_linear(weight, activation, x, wide, out);
           return s.floats(out);
         });
+}
+
+TEST_P(Operations, Activations) {
+  for (const Activation f : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu})
+    for (const int64_t dim : {40, 51, 20000})
+      expect_same([&](Side& s) {
+        const Tensor x = s.act_rows(normal(3 * dim, 4, 3), 3);
+        s.queue().activate(f, x);
+        return s.floats(x);
+      });
 }
 
 TEST_P(Operations, Logits) {

@@ -95,9 +95,7 @@ class Side {
     }
     WeightPlacement placement(ops_, stream_, bytes);
     auto placed = placement.linears(list, use);
-    if (ops_.packed_format(use)) ok(placement.read({}));
-    ok(placement.status());
-    ok(ops_.device().synchronize(stream_));
+    ok(placement.finish({}));
     for (Buffer& memory : placement.take_memory())
       memory_.push_back(std::move(memory));
     return placed;

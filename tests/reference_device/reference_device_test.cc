@@ -413,10 +413,10 @@ TEST_F(ReferenceDevice, DeferredWeightsNeedADeviceThatTakesSlices) {
   const Status status = (*model)->place(ops_, stream_);
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("without `deferred`"), std::string::npos);
-  const auto bert = load_model_config(fixture("bert_d8_fp32"));
-  ASSERT_TRUE(bert.ok());
+  const auto bart = load_model_config(fixture("bart_d8_fp32"));
+  ASSERT_TRUE(bart.ok());
   const auto refused =
-      Model::load(*bert, {.dir = fixture("bert_d8_fp32"), .dtype = {}, .deferred = true}, stream_);
+      Model::load(*bart, {.dir = fixture("bart_d8_fp32"), .dtype = {}, .deferred = true}, stream_);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("runs on the CPU only"), std::string::npos);
 }
@@ -542,13 +542,75 @@ TEST_F(ReferenceDevice, DrawsAreThoseOfTheCpu) {
   EXPECT_GT(std::set<int32_t>(cpu.begin(), cpu.end()).size(), 30u);
 }
 
-TEST_F(ReferenceDevice, EncodersStayOnTheCpu) {
-  const auto model = load_model("bert_d8_fp32", stream_);
+TEST_F(ReferenceDevice, EncoderDecodersStayOnTheCpu) {
+  const auto model = load_model("bart_d8_fp32", stream_);
   const Status status = model->place(ops_, stream_);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::unsupported);
   EXPECT_NE(status.error().message.find("runs on the CPU only"), std::string::npos);
 }
+
+class EncoderOnReferenceDevice : public ReferenceDevice, public testing::WithParamInterface<const char*> {
+ protected:
+  /// Hidden states of two sequences.
+  std::vector<float> encode(Model& model, bool on_device) {
+    const std::vector<int32_t> offsets = {0, 11, 17}, lengths = {11, 6};
+    std::vector<int32_t> rows(17), types;
+    for (int32_t r = 0; r < 17; ++r) {
+      rows[static_cast<size_t>(r)] = r;
+      types.push_back(GetParam()[0] == 'b' ? r % 2 : 0);
+    }
+    AttentionSpec spec = attention_specs(model.config()).front();
+    spec.page_size = 1;
+    BatchMeta meta;
+    meta.q_offsets = meta.kv_indptr = offsets;
+    meta.kv_lens = lengths;
+    meta.kv_indices = rows;
+    const std::vector<AttentionSpec> specs(model.config().layers.size(), spec);
+    test::BackendStep step(make_torch_native, specs, {4, 32, 32, 32}, meta, stream_);
+    DeviceAttention there(device_, step);
+    model.reserve(32, 1);
+    std::vector<float> hidden(rows.size() * static_cast<size_t>(model.config().hidden_size), NAN);
+    EncodeInput input;
+    input.token_ids = kIds;
+    input.token_types = types;
+    input.offsets = offsets;
+    input.attention = on_device ? static_cast<StepAttention*>(&there) : &step;
+    input.hidden = hidden.data();
+    const Status status = model.encode(input, stream_);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    return hidden;
+  }
+};
+
+TEST_P(EncoderOnReferenceDevice, HasTheCpusHiddenStates) {
+  const auto host = load_model(GetParam(), stream_), there = load_model(GetParam(), stream_);
+  const auto expected = encode(*host, false);
+  ASSERT_TRUE(there->place(ops_, stream_).ok());
+  const auto got = encode(*there, true);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], 1e-4) << i;
+  EXPECT_EQ(there->weight_bytes(), host->weight_bytes());
+
+  PackingOps packing(device_);
+  const auto config = load_model_config(fixture(GetParam()));
+  ASSERT_TRUE(config.ok());
+  auto deferred =
+      Model::load(*config, {.dir = fixture(GetParam()), .dtype = DType::f32, .deferred = true}, stream_);
+  ASSERT_TRUE(deferred.ok()) << deferred.error().message;
+  const int64_t weights = (*deferred)->placed_bytes(packing),
+                act = (*deferred)->activation_bytes(packing, 32, 1);
+  ASSERT_TRUE((*deferred)->place(packing, stream_).ok());
+  EXPECT_EQ((*deferred)->placed_bytes(packing), weights);
+  EXPECT_EQ(encode(**deferred, true), got);
+  EXPECT_EQ((*deferred)->reserve(32, 1), act);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, EncoderOnReferenceDevice,
+                         testing::Values("bert_d8_fp32", "bert_tanh_d16_bf16", "roberta_d8_bf16",
+                                         "xlm_roberta_d8_fp32"),
+                         [](const auto& fixture) { return std::string(fixture.param); });
 
 // Copies of the weights give the same bits as the model's own weights.
 TEST_F(ReferenceDevice, PlacingOnTheCpuChangesNothing) {

@@ -380,6 +380,18 @@ Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActiva
   return {};
 }
 
+Status ReferenceOps::activate(Activation f, const Tensor& x, Stream&) {
+  device_.queue([=] {
+    for (int64_t r = 0; r < x.size(0); ++r) {
+      std::vector<float> row = load(x, r);
+      for (float& v : row)
+        v = static_cast<float>(gate({f}, double{v}, 1.0));
+      store(x, r, row);
+    }
+  });
+  return {};
+}
+
 Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < in.qkv.size(0); ++r) {

@@ -33,6 +33,7 @@ class ReferenceOps : public Ops {
   Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) override;
   Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                       const Tensor& wide, const Tensor& out, Stream&) override;
+  Status activate(Activation f, const Tensor& x, Stream&) override;
   Status norm_rope_append(const AttentionInput& input, Stream&) override;
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) override;
   Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,

@@ -15,6 +15,7 @@
 #include "kernels/cuda/rows/row_ops.h"
 #include "kernels/cuda/sample/sample.h"
 #include "ops/cpu_ops.h"
+#include "ops/cuda/activate.h"
 #include "tensor/buffer.h"
 
 namespace fovea {
@@ -43,6 +44,7 @@ cuda::LinearParams linear_params(const LinearWeight& w, const Tensor& x, const T
   p.n = w.n;
   p.k = w.k;
   p.weight = w.data.data;
+  p.constant_weight = true;  // pack_rows() and place() are followed by a synchronization
   p.bias = w.bias.as<const float>();
   p.x = x.data;
   p.x_stride = x.stride(0);
@@ -241,6 +243,10 @@ class CudaOps final : public Ops {
     p.activation = activation.f;
     p.limit = activation.limit;
     return cuda::launch_linear(p, stream.cuda());
+  }
+
+  Status activate(Activation f, const Tensor& x, Stream& stream) override {
+    return cuda::launch_activate({x.data, dtype_of(x), x.stride(0), x.size(0), x.size(1), f}, stream.cuda());
   }
 
   Status norm_rope_append(const AttentionInput& in, Stream& stream) override {
