@@ -24,6 +24,7 @@ std::optional<Pooling> parse_pooling(std::string_view name);
 struct EmbedConfig {
   std::string model;       ///< a directory in Hugging Face format, or a hub id found in the local cache
   DeviceInfo device = {};  ///< as in EngineConfig
+  int device_index = 0;    ///< likewise
   std::optional<DType> dtype;
   AttentionConfig attention;
   /// As EngineConfig::registry; must outlive the embedder.

@@ -92,7 +92,7 @@ class LLM:
         runner: "auto" (by the model), "generate" or "pooling".
         tokenizer: None, or the same as `model`.
         dtype: "auto" (the checkpoint's), "float32", "bfloat16", "float16", or a dtype of torch.
-        device: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". Embeddings are computed on the CPU.
+        device: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1".
         max_model_len: longest sequence in tokens; None = the model's.
         attention_config: an AttentionConfig or a dict of its fields.
         attention_backend: a name, or a member of AttentionBackendEnum; not together with attention_config's backend.

@@ -12,12 +12,14 @@ namespace {
 
 // Inputs embedded at a time: enough to fill forward passes, few enough to keep in memory.
 constexpr size_t kSlice = 64;
+constexpr int kGpuTokens = 8192;  // of a forward pass, unless given
 
 Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   EmbedConfig config;
   config.model = flags.model.model;
   FOVEA_TRY(device, read_device(flags.model.device));
-  if (!device.automatic) config.device = device.info;
+  config.device = device.info;
+  config.device_index = device.index;
   FOVEA_TRY(dtype, read_dtype(flags.model.dtype));
   config.dtype = dtype;
   if (!flags.pooling.empty()) {
@@ -29,6 +31,7 @@ Result<EmbedConfig> to_config(const EmbedFlags& flags) {
   config.registry = flags.model.registry;
   config.normalize = flags.normalize;
   config.max_seq_len = flags.model.max_seq_len;
+  if (device.info.kind == DeviceKind::cuda) config.max_batched_tokens = kGpuTokens;
   if (flags.model.max_batched_tokens) config.max_batched_tokens = *flags.model.max_batched_tokens;
   config.threads = flags.model.threads;
   config.seed = flags.model.seed;

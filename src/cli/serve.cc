@@ -193,7 +193,7 @@ DeviceInfo device_of_model(const ServeFlags& flags, const EngineDevice& device) 
   const auto dir = resolve_model_dir(flags.model.model);
   if (!dir) return device.info;
   const auto config = load_model_config(*dir, "none");
-  return config && config->kind != ModelKind::decoder ? DeviceInfo{} : device.info;
+  return config && config->kind == ModelKind::encoder_decoder ? DeviceInfo{} : device.info;
 }
 
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
@@ -222,11 +222,13 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   }
   EmbedConfig embed;
   embed.model = config.model;
-  if (!config.device_is_automatic) embed.device = config.device;
+  embed.device = config.device;
+  embed.device_index = config.device_index;
   embed.dtype = config.dtype;
   embed.attention = config.attention;
   embed.registry = config.registry;
   embed.max_seq_len = config.max_seq_len;
+  if (config.device.kind == DeviceKind::cuda) embed.max_batched_tokens = 8192;
   if (config.max_batched_tokens) embed.max_batched_tokens = *config.max_batched_tokens;
   embed.threads = config.threads;
   embed.seed = config.seed;

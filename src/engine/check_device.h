@@ -7,9 +7,9 @@ namespace fovea {
 
 /// Ok, or why no model can run on `device`.
 inline Status check_device(const DeviceInfo& device) {
-  if (device.kind == DeviceKind::cpu) return {};
+  if (device.kind == DeviceKind::cpu || device.kind == DeviceKind::cuda) return {};
   return unsupported("the device is " + describe(device) +
-                     "; embeddings are computed on the CPU only: give --device cpu, or leave it out");
+                     "; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
 }
 
 }  // namespace fovea

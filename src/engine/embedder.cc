@@ -10,12 +10,14 @@
 #include "base/same_name.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
+#include "engine/engine_gpu.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
 #include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "fovea/embed.h"
 #include "model/model.h"
+#include "tensor/buffer.h"
 #include "text/tokenizer.h"
 
 namespace fovea {
@@ -64,6 +66,9 @@ class EmbedderImpl final : public Embedder, StepAttention {
   Status load_tokenizer();
   Status load_model(const EmbedConfig& config, const BackendRegistry& registry);
   Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
+  Device& device() const { return gpu_ ? *gpu_->device : cpu_device(); }
+  Stream& stream() const { return gpu_ ? *gpu_->stream : *stream_; }
+  Result<BatchMeta> meta();
   Status forward(int, const AttentionArgs& args, Stream& stream) override {
     return attention_->forward(args, stream);
   }
@@ -73,11 +78,13 @@ class EmbedderImpl final : public Embedder, StepAttention {
   AttentionSpec spec_;  // the same in every layer
   AttentionLimits limits_;
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;  // of the CPU
+  std::optional<EngineGpu> gpu_;    // nullopt: the model runs on the CPU
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_;
   std::optional<PhasedAttention> attention_;
-  AlignedArray<std::byte> workspace_;
+  Buffer workspace_;
+  Buffer offsets_, lengths_, row_numbers_;  // of batch_, on a GPU: i32 [max_tokens + 1]
 
   std::mutex mutex_;  // guards the members below
   RaggedBatch batch_;
@@ -102,6 +109,7 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
   spec_ = attention_specs(model_config_).front();
   spec_.dtype = activation_dtype(config.device, info_.dtype);
   spec_.page_size = 1;  // K and V are the step's rows
+  if (config.device.kind != DeviceKind::cpu) spec_.kv_dtype = resolve(KvCacheDType::auto_, spec_.dtype);
   FOVEA_TRY(selection, select(config.attention, spec_, config.device, registry));
   for (const std::string& warning : selection.warnings)
     FOVEA_LOG(warning) << warning;
@@ -160,16 +168,27 @@ Status EmbedderImpl::load_model(const EmbedConfig& config, const BackendRegistry
   options.dummy_weights = config.dummy_weights;
   options.seed = config.seed;
   options.progress = config.load_progress;
+  options.deferred = config.device.kind == DeviceKind::cuda;
+  if (options.deferred) {
+    FOVEA_TRY(gpu, EngineGpu::open(config.device_index, spec_.dtype));
+    gpu_ = std::move(gpu);
+  }
   FOVEA_TRY(model, Model::load(model_config_, options, *stream_));
   model_ = std::move(model);
+  if (gpu_)
+    FOVEA_RETURN_IF_ERROR(model_->place(*gpu_->ops, *gpu_->stream, {pool_.get(), config.load_progress}));
   info_.weight_bytes = model_->weight_bytes();
   // Each row is a key of its own text, so there are as many keys as rows and at most as many texts as rows.
   const int rows = std::max(config.max_batched_tokens, info_.max_seq_len);
   limits_ = {rows, rows, rows, info_.max_seq_len};
+  limits_.split_prefill = !gpu_;
   FOVEA_TRY(attention, PhasedAttention::create(info_.selection.of(spec_), registry));
   attention_.emplace(std::move(attention));
   FOVEA_TRY(bytes, attention_->workspace_bytes(spec_, limits_));
-  workspace_ = AlignedArray<std::byte>(bytes);
+  workspace_ = Buffer(device(), bytes);
+  if (gpu_)
+    for (Buffer* memory : {&offsets_, &lengths_, &row_numbers_})
+      *memory = Buffer(device(), (static_cast<size_t>(rows) + 1) * sizeof(int32_t));
   model_->reserve(rows, 1);
   hidden_ = AlignedArray<float>(static_cast<size_t>(rows) * static_cast<size_t>(info_.dimensions));
   return {};
@@ -219,6 +238,7 @@ Result<std::vector<std::vector<float>>> EmbedderImpl::embed(std::span<const std:
   for (const auto& ids : inputs)
     FOVEA_RETURN_IF_ERROR(check(ids));
   const std::lock_guard lock(mutex_);
+  if (gpu_) gpu_->queue->begin_thread();
   std::vector<std::vector<float>> out;
   for (size_t first = 0; first < inputs.size();) {
     size_t end = first, rows = 0;
@@ -230,6 +250,26 @@ Result<std::vector<std::vector<float>>> EmbedderImpl::embed(std::span<const std:
   return out;
 }
 
+/// batch_ as the attention reads it. On a GPU the copies are done when the forward pass is.
+Result<BatchMeta> EmbedderImpl::meta() {
+  BatchMeta meta = batch_.meta();
+  if (!gpu_) return meta;
+  const auto copied = [&](std::span<const int32_t> values,
+                          const Buffer& memory) -> Result<std::span<const int32_t>> {
+    FOVEA_RETURN_IF_ERROR(
+        device().copy_from_host(memory.data(), values.data(), values.size_bytes(), stream()));
+    return std::span(reinterpret_cast<const int32_t*>(memory.data()), values.size());
+  };
+  meta.tokens = batch_.offsets().back();
+  FOVEA_TRY(offsets, copied(meta.q_offsets, offsets_));
+  meta.q_offsets = meta.kv_indptr = offsets;
+  FOVEA_TRY(lengths, copied(meta.kv_lens, lengths_));
+  meta.kv_lens = lengths;
+  FOVEA_TRY(row_numbers, copied(meta.kv_indices, row_numbers_));
+  meta.kv_indices = row_numbers;
+  return meta;
+}
+
 /// One forward pass; `inputs` fit into it.
 Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out) {
   batch_.clear();
@@ -238,14 +278,15 @@ Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vect
     batch_.add(static_cast<int>(ids.size()));
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
-  const BatchMeta meta = batch_.meta();
-  FOVEA_RETURN_IF_ERROR(attention_->plan(spec_, limits_, meta, PhaseSplit{}, workspace_, *stream_));
+  FOVEA_TRY(step, meta());
+  FOVEA_RETURN_IF_ERROR(
+      attention_->plan(spec_, limits_, step, PhaseSplit{}, {workspace_.data(), workspace_.size()}, stream()));
   EncodeInput input;
   input.token_ids = ids_;
   input.offsets = batch_.offsets();
   input.attention = this;
   input.hidden = hidden_.data();
-  FOVEA_RETURN_IF_ERROR(model_->encode(input, *stream_));
+  FOVEA_RETURN_IF_ERROR(model_->encode(input, stream()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto vector = pool_rows(hidden_.data(), batch_.offsets()[i], batch_.offsets()[i + 1],
                             static_cast<size_t>(info_.dimensions), info_.pooling);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
+#include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"
 #include "engine/kv_sizing.h"
@@ -79,9 +80,7 @@ Status EngineSetup::open(const EngineConfig& config) {
 }
 
 Status EngineSetup::check_config(const EngineConfig& config) {
-  if (device_.kind != DeviceKind::cpu && device_.kind != DeviceKind::cuda)
-    return unsupported("the device is " + describe(device_) +
-                       "; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
+  FOVEA_RETURN_IF_ERROR(check_device(device_));
   FOVEA_RETURN_IF_ERROR(check_range("the number of threads", config.threads, 0, kMaxThreads));
   FOVEA_RETURN_IF_ERROR(
       check_range("max_running_requests", config.max_running_requests.value_or(1), 1, 1 << 16));
@@ -98,8 +97,8 @@ Status EngineSetup::choose_device(const EngineConfig& config) {
   if (device_.kind == DeviceKind::cuda && model_config.kind != ModelKind::decoder) {
     if (!config.device_is_automatic)
       return unsupported(model_config.architecture +
-                         " runs on the CPU only; decoders run on a GPU too: give --device cpu");
-    FOVEA_LOG(info) << model_config.architecture << " runs on the CPU; only decoders run on the GPU";
+                         " runs on the CPU only; decoders and encoders run on a GPU too: give --device cpu");
+    FOVEA_LOG(info) << model_config.architecture << " runs on the CPU; decoders and encoders run on the GPU";
     device_ = {};
   }
   const bool cpu = device_.kind == DeviceKind::cpu;

@@ -43,11 +43,11 @@ TEST(ActivationDType, IsFloat32OnACpuAndTheWeightsTypeElsewhere) {
 
 TEST(CheckDevice, NamesTheDeviceAndWhatToGive) {
   EXPECT_TRUE(check_device({}).ok());
-  const Status status = check_device(*parse_device("sm90"));
+  EXPECT_TRUE(check_device(*parse_device("sm90")).ok());
+  const Status status = check_device(*parse_device("npu"));
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(
-      status.error().message,
-      "the device is cuda 9.0; embeddings are computed on the CPU only: give --device cpu, or leave it out");
+  EXPECT_EQ(status.error().message,
+            "the device is npu; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "fovea/embed.h"
 #include "fovea/engine.h"
 
 namespace fovea {
@@ -392,6 +393,42 @@ INSTANTIATE_TEST_SUITE_P(Models, Bits,
                          ::testing::Values("llama32_gqa4_d64_fp16", "qwen3_gqa7_d128_bf16",
                                            "mixtral_gqa2_d16_bf16", "gemma2_gqa2_d16_bf16"),
                          [](const auto& model) { return std::string(model.param); });
+
+/// Embeddings of texts together, and alone on another engine: the CPU's values, and the same bits.
+TEST_F(EngineOnGpu, EmbeddingsAreTheCpus) {
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 24; ++i)
+    texts.push_back(prompt_of(1 + i * 2, static_cast<uint32_t>(i)));
+  for (auto& text : texts)
+    for (int32_t& id : text)
+      id %= 90;
+  for (const char* name : {"bert_d8_fp32", "bert_tanh_d16_bf16", "roberta_d8_bf16", "xlm_roberta_d8_fp32"}) {
+    EmbedConfig c;
+    c.model = (fixtures() / name).string();
+    c.dtype = DType::f32;
+    c.threads = 2;
+    auto host = Embedder::create(c);
+    ASSERT_TRUE(host.ok()) << host.error().message;
+    const auto want = (*host)->embed(texts);
+    ASSERT_TRUE(want.ok()) << want.error().message;
+    c.device = device_.info;
+    c.device_index = device_.index;
+    auto gpu = Embedder::create(c);
+    ASSERT_TRUE(gpu.ok()) << name << ": " << gpu.error().message;
+    const auto got = (*gpu)->embed(texts);
+    ASSERT_TRUE(got.ok()) << name << ": " << got.error().message;
+    double worst = 0;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      for (size_t d = 0; d < (*want)[i].size(); ++d)
+        worst = std::max(worst, static_cast<double>(std::abs((*got)[i][d] - (*want)[i][d])));
+      const auto alone = (*gpu)->embed({&texts[i], 1});
+      ASSERT_TRUE(alone.ok());
+      EXPECT_EQ((*alone)[0], (*got)[i]) << name << ", text " << i;
+    }
+    std::printf("%-34s f32   embeddings %.2g\n", name, worst);
+    EXPECT_LT(worst, 1e-3) << name;
+  }
+}
 
 TEST_F(EngineOnGpu, RefusalsAreOneClearLine) {
   const auto message = [](const EngineConfig& c) {

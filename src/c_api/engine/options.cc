@@ -37,9 +37,9 @@ void set_device(EngineConfig& config, const EngineDevice& device) {
   config.device_is_automatic = device.automatic;
 }
 
-/// Embedders run on the CPU, and refuse a GPU that is asked for.
 void set_device(EmbedConfig& config, const EngineDevice& device) {
-  if (!device.automatic) config.device = device.info;
+  config.device = device.info;
+  config.device_index = device.index;
 }
 
 template <class Config>
