@@ -40,6 +40,8 @@ struct LinearParams {
   int64_t n = 0, k = 0;          ///< outputs (gated: gates and ups), inputs; at least 1
   const void* weight = nullptr;  ///< packed_layout.h, 128-byte aligned; f32: rows [n, k], dense
   const float* bias = nullptr;   ///< [n] (gated: gates, then ups) or null
+  /// What precedes on the stream does not write `weight`: it may be read before that has ended.
+  bool constant_weight = false;
   const void* x = nullptr;       ///< [rows, k]; 16-bit: 16-byte aligned
   int64_t x_stride = 0;          ///< 16-bit: a multiple of 8
   int64_t rows = 0;              ///< 0 does nothing
