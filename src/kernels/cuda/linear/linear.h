@@ -42,10 +42,10 @@ struct LinearParams {
   const float* bias = nullptr;   ///< [n] (gated: gates, then ups) or null
   /// What precedes on the stream does not write `weight`: it may be read before that has ended.
   bool constant_weight = false;
-  const void* x = nullptr;       ///< [rows, k]; 16-bit: 16-byte aligned
-  int64_t x_stride = 0;          ///< 16-bit: a multiple of 8
-  int64_t rows = 0;              ///< 0 does nothing
-  void* y = nullptr;             ///< [rows, n], gated [rows, n / 2]
+  const void* x = nullptr;  ///< [rows, k]; 16-bit: 16-byte aligned
+  int64_t x_stride = 0;     ///< 16-bit: a multiple of 8
+  int64_t rows = 0;         ///< 0 does nothing
+  void* y = nullptr;        ///< [rows, n], gated [rows, n / 2]
   int64_t y_stride = 0;
   DType y_dtype = DType::bf16;  ///< `dtype` or f32
   LinearEpilogue epilogue = LinearEpilogue::store;
