@@ -67,6 +67,9 @@ struct EngineConfig {
   std::string chat_template;       ///< a file or the text itself, instead of the model's; "" = the model's
   std::string chat_template_name;  ///< one of the model's templates; "" = chosen for each request
   LoadProgress load_progress;      ///< of the weights; may be null
+  /// Called with lines about a GPU's memory: what the engine will take, part by part, before any of it is
+  /// allocated, and what it has taken at the end; null = they are logged.
+  std::function<void(const std::string& line)> report;
 };
 
 /// Maximum answers to one prompt (OpenAI's limit); each is a separate sequence.
@@ -188,6 +191,7 @@ struct EngineInfo {
   int max_running_requests = 0, max_batched_tokens = 0;
   std::string device_name;             ///< "cpu", or "cuda:0"
   std::vector<MemoryPart> gpu_memory;  ///< what the engine takes on its GPU; empty on a CPU
+  int64_t gpu_memory_surplus = 0;      ///< what the start has taken beyond the sum of gpu_memory
   int64_t gpu_memory_total = 0;        ///< bytes of the GPU
   std::vector<int> cuda_graph_bs;      ///< requests of each graph; empty = none
   bool overlap = false;

@@ -136,7 +136,8 @@ std::string server_info_json(const Explanation& e, const EngineInfo& info) {
                       {"max_batched_tokens", info.max_batched_tokens},
                       {"overlap_schedule", info.overlap},
                       {"cuda_graph_bs", info.cuda_graph_bs},
-                      {"gpu_memory_total", info.gpu_memory_total}};
+                      {"gpu_memory_total", info.gpu_memory_total},
+                      {"gpu_memory_surplus", info.gpu_memory_surplus}};
   Json& parts = out["effective"]["gpu_memory"] = Json::object();
   for (const MemoryPart& part : info.gpu_memory)
     parts[part.name] = part.bytes;

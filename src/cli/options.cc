@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdio>
 #include <filesystem>
 
 #include "base/dtype_names.h"
@@ -101,6 +102,7 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   config.max_logprobs = flags.max_logprobs;
   config.chat_template = flags.chat_template;
   config.chat_template_name = flags.chat_template_name;
+  config.report = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   return config;
 }
 

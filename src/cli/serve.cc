@@ -206,6 +206,7 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
   FOVEA_TRY(config, engine_config(flags.model));
   config.load_progress = progress;
+  config.report = [](const std::string& line) { write_log_line(LogLevel::info, line); };
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   Model model;

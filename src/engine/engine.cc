@@ -55,7 +55,7 @@ class EngineImpl final : public Engine {
   /// The answers that `request` asks for, without ids yet.
   Result<std::vector<std::unique_ptr<Request>>> make_answers(GenerateRequest request,
                                                              const OutputSink& sink) const;
-  Status make_executor();
+  Status make_executor(const EngineConfig& config);
   void run();
   /// Engine thread: makes a snapshot if one is wanted.
   void update_snapshot();
@@ -73,7 +73,8 @@ class EngineImpl final : public Engine {
   std::vector<std::unique_ptr<Request>> arrived_;
   std::vector<uint64_t> cancelled_;
   bool stop_ = false;
-  size_t live_ = 0;  // submitted, final output not delivered yet
+  size_t live_ = 0;    // submitted, final output not delivered yet
+  bool open_ = false;  // steps, possibly of answers that have ended
   uint64_t next_id_ = 1;
   EngineStats stats_;
   std::optional<Error> failure_;
@@ -87,7 +88,7 @@ class EngineImpl final : public Engine {
 Status EngineImpl::open(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(setup_->open(config));
   setup_->scheduler.num_pages = setup_->kv->num_pages(0);
-  FOVEA_RETURN_IF_ERROR(make_executor());
+  FOVEA_RETURN_IF_ERROR(make_executor(config));
   core_ = std::make_unique<EngineCore>(setup_->scheduler, *executor_);
   stats_ = core_->stats();
   snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
@@ -95,7 +96,7 @@ Status EngineImpl::open(const EngineConfig& config) {
   return {};
 }
 
-Status EngineImpl::make_executor() {
+Status EngineImpl::make_executor(const EngineConfig& config) {
   if (!setup_->gpu) {
     executor_ = std::make_unique<CpuExecutor>(*setup_->runner, *setup_->stream);
     return {};
@@ -104,7 +105,7 @@ Status EngineImpl::make_executor() {
   auto executor = std::make_unique<DeviceExecutor>(*setup_->runner, *gpu.ops, *gpu.queue, *setup_->pool,
                                                    setup_->executor);
   FOVEA_RETURN_IF_ERROR(executor->start());
-  setup_->log_gpu_memory();
+  setup_->report_gpu_memory(config);
   executor_ = std::move(executor);
   return {};
 }
@@ -159,7 +160,8 @@ void EngineImpl::run() {
     publish_stats();
     std::lock_guard lock(mutex_);
     live_ -= handled;
-    if (live_ == 0) idle_.notify_all();
+    open_ = !core_->idle();
+    if (live_ == 0 && !open_) idle_.notify_all();
   }
   FOVEA_CHECK(core_->idle());  // submit() refuses requests once stop_ is set
 }
@@ -270,7 +272,7 @@ void EngineImpl::cancel(uint64_t id) {
 void EngineImpl::wait_idle() {
   FOVEA_CHECK(std::this_thread::get_id() != thread_.get_id());  // a sink would wait for itself: deadlock
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return live_ == 0; });
+  idle_.wait(lock, [&] { return live_ == 0 && !open_; });
 }
 
 Result<BoundedTokens> EngineImpl::tokenize(std::string_view text, bool add_special_tokens,

@@ -24,6 +24,15 @@ constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
 // Defaults of EngineConfig, by device.
 constexpr int kCpuRequests = 64, kGpuRequests = 256, kCpuTokens = 512, kGpuTokens = 8192;
 
+void report(const EngineConfig& config, const std::string& text) {
+  const std::string line = "GPU memory: " + text;
+  if (config.report) {
+    config.report(line);
+  } else {
+    FOVEA_LOG(info) << line;
+  }
+}
+
 /// An upper bound of the memory of CUDA graphs and of the kernels' code, which the driver allocates.
 int64_t graph_bytes(size_t graphs, size_t layers) {
   constexpr int64_t kCode = int64_t{96} << 20, kNode = 2 << 10;
@@ -283,22 +292,23 @@ Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegi
   info.gpu_memory_total = memory.total;
   info.gpu_memory = memory_parts(bill_, pages ? *pages * kv_size.bytes_per_page : 0);
   for (const MemoryPart& part : info.gpu_memory)
-    FOVEA_LOG(info) << "GPU memory: " << memory_text(part.bytes) << " " << part.name;
+    report(config, memory_text(part.bytes) + " " + part.name);
   if (!pages) return pages.error();
   gpu_pages_ = *pages;
   return {};
 }
 
-void EngineSetup::log_gpu_memory() const {
+void EngineSetup::report_gpu_memory(const EngineConfig& config) {
   const auto memory = cuda_device_memory(gpu->index);
   if (!memory) return;
   int64_t computed = 0;
   for (const MemoryPart& part : info.gpu_memory)
     computed += part.bytes;
-  const int64_t more = memory->total - memory->free - computed;
-  FOVEA_LOG(info) << "GPU memory: " << memory_text(memory->total - memory->free) << " of "
-                  << memory_text(memory->total) << " are taken, " << memory_text(more < 0 ? -more : more)
-                  << (more < 0 ? " less" : " more") << " than computed";
+  const int64_t taken = memory->total - memory->free, more = taken - computed;
+  info.gpu_memory_surplus = more;
+  report(config, memory_text(taken) + " of " + memory_text(memory->total) + " are taken, " +
+                     memory_text(more < 0 ? -more : more) + (more < 0 ? " less" : " more") +
+                     " than computed");
 }
 
 Result<int64_t> EngineSetup::choose_pages(const EngineConfig& config, int64_t page_bytes) const {

@@ -39,8 +39,8 @@ class EngineSetup {
 
   /// For the executor of the GPU.
   DeviceExecutor::Options executor;
-  /// Logs what the engine has taken of the GPU's memory beside what was computed before.
-  void log_gpu_memory() const;
+  /// Reports what the engine has taken of the GPU's memory beside what was computed before.
+  void report_gpu_memory(const EngineConfig& config);
 
  private:
   Status check_config(const EngineConfig& config);
