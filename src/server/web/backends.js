@@ -42,6 +42,9 @@ function effects(e) {
     ["KV cache", e.kv_bytes ? `${bytes(e.kv_bytes)} of ${e.kv_cache_dtype}: ${plural(e.kv_tokens, "token")}` : null],
     ["Pages", e.page_size ? `${plural(e.page_size, "token")} each, layout ${e.kv_layout}` : null],
     ["Context", `${plural(e.max_seq_len, "token")} at most`],
+    ["GPU memory", e.gpu_memory_total > 0
+      ? `${bytes(Object.values(e.gpu_memory).reduce((sum, part) => sum + part, 0))} of ${bytes(e.gpu_memory_total)}` : null],
+    ["CUDA graphs", e.cuda_graph_bs?.length > 0 ? `for up to ${plural(e.cuda_graph_bs.at(-1), "request")}` : null],
   ].filter(([, text]) => text !== null);
   return el("dl", { class: "effects" }, ...rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))));
 }
