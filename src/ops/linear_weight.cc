@@ -51,12 +51,12 @@ std::string to_string(const WeightFormat& f) {
 }
 
 int64_t stored_elements(WeightLayout layout, int64_t n, int64_t k) {
-  constexpr int64_t kBlockRows = 16, kBlockInputs = 64;
+  constexpr int64_t kPanelRows = 16, kInputs = 64;
   switch (layout) {
     case WeightLayout::rows: return n * k;
     case WeightLayout::panels: return round_up(n, kPanel) * k;
-    case WeightLayout::blocks16: return round_up(n, kBlockRows) * round_up(k, kBlockInputs);
-    case WeightLayout::gated_blocks16: return 2 * round_up(n / 2, kBlockRows / 2) * round_up(k, kBlockInputs);
+    case WeightLayout::blocks16: return round_up(n, kPanelRows) * round_up(k, kInputs);
+    case WeightLayout::gated_blocks16: return 2 * round_up(n / 2, kPanelRows / 2) * round_up(k, kInputs);
   }
   return 0;
 }
