@@ -47,7 +47,7 @@ TEST(CheckDevice, NamesTheDeviceAndWhatToGive) {
   const Status status = check_device(*parse_device("npu"));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message,
-            "the device is npu; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
+            "the device is ascend; models run on the CPU and on NVIDIA GPUs: give --device cpu or cuda");
 }
 
 }  // namespace
