@@ -116,7 +116,7 @@ void WeightPlacement::copy_to(const Tensor& there, const Tensor& host) {
 Status WeightPlacement::finish(const PlaceOptions& options) {
   const std::vector<WeightTransfer> matrices = std::exchange(matrices_, {});
   const Status read = status_ && in_block() ? read_weights(*ops_, *stream_, matrices, options) : Status();
-  const Status copied = ops_->device().synchronize(*stream_);
+  Status copied = ops_->device().synchronize(*stream_);
   FOVEA_RETURN_IF_ERROR(status_);
   FOVEA_RETURN_IF_ERROR(read);
   return copied;

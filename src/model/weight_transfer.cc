@@ -27,11 +27,12 @@ struct Slice {
   }
 };
 
-std::vector<Slice> slices_of(std::span<const WeightTransfer> transfers) {
+std::vector<Slice> slices_of(std::span<const WeightTransfer> transfers, int threads) {
+  const int64_t wanted = std::min(kTransferSlice, kTransferMemory / threads);
   std::vector<Slice> slices;
   for (const WeightTransfer& t : transfers) {
     const int64_t row = t.weight.k * static_cast<int64_t>(size_of(t.weight.format.stored));
-    const int64_t most = std::max<int64_t>(kTransferSlice / row, 1);
+    const int64_t most = std::max<int64_t>(wanted / row, 1);
     const int64_t count = (t.weight.n + most - 1) / most;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t first = t.weight.n * i / count;
@@ -121,9 +122,9 @@ Status read_weights(Ops& ops, Stream& stream, std::span<const WeightTransfer> tr
     FOVEA_CHECK(t.source->n() == t.weight.n && t.source->k() == t.weight.k);
     total += t.source->bytes();
   }
-  const std::vector<Slice> slices = slices_of(transfers);
   std::optional<ThreadPool> own;
   ThreadPool& pool = options.pool ? *options.pool : own.emplace(1);
+  const std::vector<Slice> slices = slices_of(transfers, pool.size());
   Transfer transfer(ops, stream, slices, pool.size());
   if (options.progress) options.progress(0, total);
   pool.parallel_tasks(static_cast<int64_t>(slices.size()), [&](int64_t index, int worker) {

@@ -16,13 +16,13 @@ struct WeightTransfer {
   std::shared_ptr<const WeightSource> source;
 };
 
-/// Takes kTransferSlice bytes of host memory for each thread, and as much of the device's, until it returns.
-/// Progress is reported on the calling thread, in bytes of the sources. Errors: the first of a source, a copy
-/// or an operation. Throws std::bad_alloc.
+/// Takes a slice of host memory for each thread, kTransferMemory together unless a matrix has longer rows,
+/// and one slice of the device's memory, until it returns. Progress is reported on the calling thread, in
+/// bytes of the sources. Errors: the first of a source, a copy or an operation. Throws std::bad_alloc.
 Status read_weights(Ops& ops, Stream& stream, std::span<const WeightTransfer> transfers,
                     const PlaceOptions& options);
 
-/// The most bytes of a slice, unless one row has more.
-inline constexpr int64_t kTransferSlice = int64_t{8} << 20;
+/// Bytes: enough of 8 MiB slices for 16 threads; smaller slices cost copies.
+inline constexpr int64_t kTransferMemory = int64_t{128} << 20, kTransferSlice = int64_t{8} << 20;
 
 }  // namespace fovea
