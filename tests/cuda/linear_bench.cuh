@@ -92,6 +92,7 @@ inline LinearParams bench_params(const BenchShape& s, const BenchMemory& m, int6
   LinearParams p;
   p.n = s.n, p.k = s.k;
   p.weight = m.weights.data + copy * packed_bytes(s.n, s.k);
+  p.constant_weight = true;
   p.x = m.x.data, p.x_stride = s.k;
   p.rows = rows;
   p.y = m.y.data, p.y_stride = s.epilogue == LinearEpilogue::gated ? s.n / 2 : s.n;

@@ -179,6 +179,7 @@ struct LinearProblem {
     p.dtype = dtype();
     p.n = c.n, p.k = c.k;
     p.weight = kFloat ? source.data : packed.data;
+    p.constant_weight = true;  // packed, and waited for, before rows of x
     p.bias = c.bias ? reinterpret_cast<const float*>(bias.data) : nullptr;
     p.x = x.data, p.x_stride = x_stride();
     p.rows = rows;

@@ -4,6 +4,8 @@
 #include "device/cuda/cuda_error.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/store.cuh"
+#include "kernels/cuda/tiles/dependent_launch.h"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda {
 namespace {
@@ -259,6 +261,8 @@ __global__ void __launch_bounds__(32 * kWarps, 8)
   const int q_heads = p.q == nullptr ? 0 : p.num_heads, kv_heads = p.k == nullptr ? 0 : p.num_kv_heads;
   const int each = q_heads + 2 * kv_heads;
   const int64_t task = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
+  grid_launch_dependents();
+  grid_dependency_wait();
   if (task >= static_cast<int64_t>(p.tokens) * each) return;
   const auto [token, task_head] = divide(task, each);
   int head = static_cast<int>(task_head);
@@ -337,6 +341,8 @@ __global__ void __launch_bounds__(32 * kTokenWarps, 1)
   __shared__ float parts[2][kTokenWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t token = blockIdx.x;
+  grid_launch_dependents();
+  grid_dependency_wait();
   const TokenPlace place = place_of(p, token, lane);
   const auto prepare = [&](const HeadNorm& norm, int heads, float* row, float(&sums)[kTokenWarps]) {
     if (!extra.norm_after_rope) norm_heads(norm, heads * p.head_dim, row, sums);
@@ -371,6 +377,8 @@ __global__ void __launch_bounds__(32 * kTokenWarps, 1)
 __global__ void rope_rows_kernel(const double* frequencies, int pairs, double factor,
                                  const int32_t* positions, int64_t count, float* cos, float* sin) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  grid_launch_dependents();
+  grid_dependency_wait();
   if (i >= count) return;
   const double angle = positions[i / pairs] * frequencies[i % pairs];
   double s, c;
@@ -427,26 +435,27 @@ Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& s
       const auto kernel = append_token_kernel<decltype(type)>;
       FOVEA_CUDA_TRY(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-      kernel<<<static_cast<unsigned>(p.tokens), 32 * kTokenWarps, static_cast<size_t>(bytes),
-               stream.handle()>>>(p, extra, by_four);
-      FOVEA_CUDA_TRY(cudaGetLastError());
+      FOVEA_CUDA_TRY(launch_dependent(
+          kernel, {static_cast<unsigned>(p.tokens), 32 * kTokenWarps, static_cast<size_t>(bytes)},
+          stream.handle(), p, extra, by_four));
       return {};
     });
   }
-  if (fits_in_lanes(p, by_four) &&
-      with_type([&](auto type) { return launch_heads<decltype(type)>(p, extra, stream.handle()); })) {
-    FOVEA_CUDA_TRY(cudaGetLastError());
-    return {};
+  if (fits_in_lanes(p, by_four)) {
+    cudaError_t code = cudaSuccess;
+    if (with_type([&](auto type) { return launch_heads<decltype(type)>(p, extra, stream.handle(), code); })) {
+      FOVEA_CUDA_TRY(code);
+      return {};
+    }
   }
   const int row_floats = whole_fours(p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim);
   const bool with_extra = params.norm_after_rope || params.temperature_scale != 0;
   return with_type([&](auto type) -> Status {
     using T = decltype(type);
     const auto kernel = with_extra ? append_kernel<T, true> : append_kernel<T, false>;
-    kernel<<<static_cast<unsigned>(blocks), 32 * kWarps,
-             kWarps* static_cast<size_t>(row_floats) * sizeof(float), stream.handle()>>>(p, extra, by_four,
-                                                                                         row_floats);
-    FOVEA_CUDA_TRY(cudaGetLastError());
+    const size_t bytes = kWarps * static_cast<size_t>(row_floats) * sizeof(float);
+    FOVEA_CUDA_TRY(launch_dependent(kernel, {static_cast<unsigned>(blocks), 32 * kWarps, bytes},
+                                    stream.handle(), p, extra, by_four, row_floats));
     return {};
   });
 }
@@ -459,9 +468,9 @@ Status launch_rope_rows(const double* frequencies, int pairs, double factor, con
       (total > 0 && (frequencies == nullptr || positions == nullptr || cos == nullptr || sin == nullptr)))
     return invalid("rope_rows: " + str(count) + " positions of " + str(pairs) + " pairs need arrays");
   if (total == 0) return {};
-  rope_rows_kernel<<<static_cast<unsigned>((total + kThreads - 1) / kThreads), kThreads, 0,
-                     stream.handle()>>>(frequencies, pairs, factor, positions, total, cos, sin);
-  FOVEA_CUDA_TRY(cudaGetLastError());
+  FOVEA_CUDA_TRY(launch_dependent(rope_rows_kernel,
+                                  {static_cast<unsigned>((total + kThreads - 1) / kThreads), kThreads},
+                                  stream.handle(), frequencies, pairs, factor, positions, total, cos, sin));
   return {};
 }
 

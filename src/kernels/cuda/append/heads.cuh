@@ -125,6 +125,8 @@ __global__ void __launch_bounds__(32 * kHeadWarps, kCache == KvCacheDType::int8_
   for (int r = 0; r < 2; ++r)
     at[0][r] = lane_run(p.rope, lanes.lane, r), at[1][r] = 8 * lanes.lane + 4 * r;
 
+  grid_launch_dependents();
+  grid_dependency_wait();
   RawFour<T> raw[2];
   const auto load = [&](int head) {
     const bool is_q = head < q_heads, is_v = head >= first_v;
@@ -217,9 +219,9 @@ bool fits_in_lanes(const AppendParams& p, bool by_four) {
          aligned(p.rope.cos) && aligned(p.rope.sin) && aligned(p.q_norm.weight) && aligned(p.k_norm.weight);
 }
 
-/// False where there is no kernel for the dtypes.
+/// False where there is no kernel for the dtypes. `code`: of the launch.
 template <class T>
-bool launch_heads(const AppendParams& p, const Extra& extra, cudaStream_t stream) {
+bool launch_heads(const AppendParams& p, const Extra& extra, cudaStream_t stream, cudaError_t& code) {
   constexpr KvCacheDType kOwn = std::is_same_v<T, float>    ? KvCacheDType::float32
                                 : std::is_same_v<T, __half> ? KvCacheDType::float16
                                                             : KvCacheDType::bfloat16;
@@ -231,6 +233,7 @@ bool launch_heads(const AppendParams& p, const Extra& extra, cudaStream_t stream
   if (kernel == nullptr) return false;
   const int most = p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim;
   const int lanes = most <= 64 ? 8 : most <= 128 ? 16 : 32;
-  kernel<<<static_cast<unsigned>(p.tokens), 32 * kHeadWarps, 0, stream>>>(p, extra, lanes);
+  code =
+      launch_dependent(kernel, {static_cast<unsigned>(p.tokens), 32 * kHeadWarps}, stream, p, extra, lanes);
   return true;
 }

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "kernels/cuda/check/page_check.h"
+#include "kernels/cuda/tiles/dependent_launch.h"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/reference/visibility.h"
 
 namespace fovea::cuda {
@@ -118,6 +120,8 @@ __global__ __launch_bounds__(kThreads) void page_check_kernel(const __grid_const
 /// CTA b checks sequences b, b + grid, ...
 __global__ __launch_bounds__(kThreads) void bad_pages_kernel(const __grid_constant__ PageCheck check,
                                                              uint8_t* bad) {
+  grid_launch_dependents();
+  grid_dependency_wait();
   for (int seq = static_cast<int>(blockIdx.x); seq < check.num_seqs; seq += static_cast<int>(gridDim.x)) {
     const Entries entries(check, seq);
     bool wrong = entries.fault.kind != PageFault::none;
@@ -145,8 +149,8 @@ Status launch_bad_pages(const PageCheck& check, uint8_t* bad, CUstream_st* strea
   FOVEA_RETURN_IF_ERROR(check_input(check, bad));
   if (check.num_seqs == 0) return {};
   const int blocks = std::min(check.num_seqs, kMaxCtas);
-  bad_pages_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(check, bad);
-  const cudaError_t code = cudaGetLastError();
+  const cudaError_t code =
+      launch_dependent(bad_pages_kernel, {static_cast<unsigned>(blocks), kThreads}, stream, check, bad);
   if (code == cudaSuccess) return {};
   return Error{ErrorCode::internal, std::string("launch of the page check: ") + cudaGetErrorString(code)};
 }

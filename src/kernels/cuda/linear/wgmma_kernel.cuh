@@ -9,6 +9,7 @@
 #include "kernels/cuda/linear/cluster.cuh"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/wgmma_params.h"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/mbarrier.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
@@ -74,15 +75,10 @@ struct WgmmaBarriers {
   uint64_t full[kWgmmaMaxStages], empty[kWgmmaMaxStages];
 };
 
-/// The copies of one stage; one thread.
-FOVEA_DEVICE void wgmma_load_stage(const WgmmaParams& p, const WgmmaTile& tile, int rank, int block,
-                                   uint32_t stage, uint32_t full) {
-  const CacheHint weight_hint = p.stream_weights ? CacheHint::evict_first : CacheHint::normal;
+/// The copies of one stage's x; one thread.
+FOVEA_DEVICE void wgmma_load_x(const WgmmaParams& p, const WgmmaTile& tile, int rank, int block,
+                               uint32_t stage, uint32_t full) {
   const CacheHint x_hint = p.stream_weights ? CacheHint::evict_last : CacheHint::normal;
-  const int unit_bytes = p.halves ? kBlockBytes / 2 : kBlockBytes;
-  const uint32_t to = stage + p.x_bytes;
-  mbarrier_arrive_expect_tx(full,
-                            static_cast<uint32_t>(p.blocks * (p.x_rows * 128 + tile.units * unit_bytes)));
   if (p.x_flat) {
     for (int i = 0; i < p.blocks; ++i)
       tma_load_3d(stage + i * p.x_rows * 128, &p.x, full, (block + i) * kBlockInputs, tile.row, 0, x_hint);
@@ -93,6 +89,16 @@ FOVEA_DEVICE void wgmma_load_stage(const WgmmaParams& p, const WgmmaTile& tile, 
   } else {
     tma_load_3d(stage, &p.x, full, 0, tile.row, block, x_hint);
   }
+}
+
+/// The copies of one stage's weights, in front of those of its x; one thread.
+FOVEA_DEVICE void wgmma_load_weights(const WgmmaParams& p, const WgmmaTile& tile, int rank, int block,
+                                     uint32_t stage, uint32_t full) {
+  const CacheHint weight_hint = p.stream_weights ? CacheHint::evict_first : CacheHint::normal;
+  const int unit_bytes = p.halves ? kBlockBytes / 2 : kBlockBytes;
+  const uint32_t to = stage + p.x_bytes;
+  mbarrier_arrive_expect_tx(full,
+                            static_cast<uint32_t>(p.blocks * (p.x_rows * 128 + tile.units * unit_bytes)));
   if (p.halves) {
     for (int i = 0; i < tile.units; ++i) {
       const int unit = tile.unit + i;
@@ -118,6 +124,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
   const int cluster = p.share == ClusterShare::none ? 1 : 2;
   const int rank = cluster == 2 ? static_cast<int>(cluster_rank()) : 0;
   const bool producer = warp == 4 * kGroups;
+  grid_launch_dependents();
   if (producer) {
     if (lane_id() == 0) {
       for (int i = 0; i < p.stages; ++i) {
@@ -141,17 +148,30 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
 
   if (producer) {
     if (lane_id() == 0) {
+      // Until the kernels in front have ended, weights of the first tile fill the ring.
+      int ahead = 0;  // blocks
+      const WgmmaTile first = tiles.at(tiles.first());
+      if (p.constant_weight && tiles.first() < count) {
+        for (int slot = 0; slot < p.stages && ahead < p.k_blocks; ++slot, ahead += p.blocks)
+          wgmma_load_weights(p, first, rank, ahead, ring + slot * p.stage_bytes, full + 8 * slot);
+      }
+      tma_prefetch(&p.x);
+      grid_dependency_wait();
       for (int t = tiles.first(); t < count; t += tiles.step()) {
         const WgmmaTile tile = tiles.at(t);
         for (int block = 0; block < p.k_blocks; block += p.blocks) {
+          const uint32_t stage = ring + at.slot * p.stage_bytes, stage_full = full + 8 * at.slot;
           mbarrier_wait(empty + 8 * at.slot, at.phase ^ 1);
-          wgmma_load_stage(p, tile, rank, block, ring + at.slot * p.stage_bytes, full + 8 * at.slot);
+          if (block >= ahead) wgmma_load_weights(p, tile, rank, block, stage, stage_full);
+          wgmma_load_x(p, tile, rank, block, stage, stage_full);
           at.next();
         }
+        ahead = 0;
       }
     }
     __syncwarp();
   } else {
+    grid_dependency_wait();  // kernels in front may use y
     const int group = warp / 4;
     const auto release = [&](uint32_t slot) {
       if (lane_id() == 0) {

@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_error.h"
 #include "kernels/cuda/linear/launchers.h"
 #include "kernels/cuda/linear/wgmma_kernels.h"
+#include "kernels/cuda/tiles/dependent_launch.h"
 #include "kernels/cuda/tiles/map_stride.h"
 #include "kernels/cuda/tiles/tensor_map.h"
 
@@ -73,6 +74,7 @@ Status fill(const LinearParams& p, const WgmmaPlan& plan, WgmmaParams& a) {
   a.share = plan.share;
   a.halves = plan.halves, a.even = plan.even;
   a.stream_weights = plan.row_tiles == 1;
+  a.constant_weight = p.constant_weight;
   return {};
 }
 
@@ -106,17 +108,12 @@ Status launch_wgmma_linear(const LinearParams& p, const WgmmaPlan& plan, cudaStr
   if (kernel == nullptr)
     return Error{ErrorCode::internal, "a linear kernel that the plan asks for is missing"};
   FOVEA_RETURN_IF_ERROR(prepare(kernel, kernel_index(plan, f16, gated)));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(plan.cluster()), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.ctas));
-  config.blockDim = dim3(static_cast<unsigned>(128 * plan.groups + 32));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = plan.cluster() > 1 ? 1 : 0;
-  FOVEA_CUDA_TRY(cudaLaunchKernelEx(&config, kernel, a));
+  LaunchShape shape;
+  shape.ctas = static_cast<unsigned>(plan.ctas);
+  shape.threads = static_cast<unsigned>(128 * plan.groups + 32);
+  shape.shared_bytes = static_cast<size_t>(plan.shared_bytes);
+  shape.cluster = static_cast<unsigned>(plan.cluster());
+  FOVEA_CUDA_TRY(launch_dependent(kernel, shape, stream, a));
   return {};
 }
 

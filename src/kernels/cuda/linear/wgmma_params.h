@@ -23,7 +23,8 @@ struct WgmmaParams {
   int x_box_rows = 0, x_box_blocks = 1;  ///< of one copy
   ClusterShare share = ClusterShare::none;
   bool halves = false, even = true, x_flat = false;
-  bool stream_weights = true;  ///< weights are read once: evicted first from L2
+  bool stream_weights = true;    ///< weights are read once: evicted first from L2
+  bool constant_weight = false;  ///< LinearParams::constant_weight
 };
 
 }  // namespace fovea::cuda

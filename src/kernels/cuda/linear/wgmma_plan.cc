@@ -5,8 +5,9 @@
 namespace fovea::cuda {
 namespace {
 
-constexpr int kSharedBudget = 232448 - 1024 - 512;  // 227 KiB less alignment and barriers
-constexpr int kMaxUnits = 16, kMaxHalves = 8;       // of a part
+// 227 KiB less alignment, barriers, and room for CTAs of small kernels: those that follow are resident early.
+constexpr int kSharedBudget = 232448 - 1024 - 512 - 4096;
+constexpr int kMaxUnits = 16, kMaxHalves = 8;  // of a part
 constexpr int kFewRowsUnits = 8;  // of up to 64 rows: two narrow parts are read faster than a wide one
 constexpr int kTileColumns = 256;
 

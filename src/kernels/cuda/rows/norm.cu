@@ -4,6 +4,8 @@
 #include "device/cuda/cuda_error.h"
 #include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/rows/row_ops.h"
+#include "kernels/cuda/tiles/dependent_launch.h"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda {
 namespace {
@@ -47,17 +49,23 @@ __device__ void norm_row(const NormArgs& p, float (&parts)[2][32]) {
   const int64_t row = blockIdx.x;
   const auto* x = static_cast<const X*>(p.x) + row * p.x_stride;
   const int first = 4 * static_cast<int>(threadIdx.x), step = 4 * static_cast<int>(blockDim.x);
-  Four held[kVectors];
+  Four held[kVectors], weights[kVectors];
   const auto each = [&](auto&& f) {
     if constexpr (kHeld) {
 #pragma unroll
       for (int j = 0; j < kVectors; ++j)
-        f(held[j], first + j * step);
+        f(held[j], first + j * step, weights[j]);
     } else {
       for (int at = first; at < p.dim; at += step)
-        f(load_four<kAligned>(x, at, p.dim), at);
+        f(load_four<kAligned>(x, at, p.dim), at, weights[0]);
     }
   };
+  if constexpr (kHeld) {  // weights are constant
+#pragma unroll
+    for (int j = 0; j < kVectors; ++j)
+      weights[j] = load_four<kAligned>(p.weight, first + j * step, p.dim);
+  }
+  grid_dependency_wait();
   if constexpr (kHeld) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j)
@@ -91,7 +99,7 @@ __device__ void norm_row(const NormArgs& p, float (&parts)[2][32]) {
   float mean = 0.0f;
   if (p.bias != nullptr) {
     float sum = 0.0f;
-    each([&](const Four& v, int) {
+    each([&](const Four& v, int, const Four&) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         sum = __fadd_rn(sum, v.x[i]);
@@ -99,7 +107,7 @@ __device__ void norm_row(const NormArgs& p, float (&parts)[2][32]) {
     mean = __fdiv_rn(block_sum(sum, parts[0]), n);
   }
   float squares = 0.0f;
-  each([&](const Four& v, int at) {
+  each([&](const Four& v, int at, const Four&) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float d = at + i < p.dim ? __fsub_rn(v.x[i], mean) : 0.0f;
@@ -108,8 +116,8 @@ __device__ void norm_row(const NormArgs& p, float (&parts)[2][32]) {
   });
   const float by = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(block_sum(squares, parts[1]), n), p.eps)));
   auto* out = static_cast<Out*>(p.out) + row * p.out_stride;
-  each([&](const Four& v, int at) {
-    const Four weight = load_four<kAligned>(p.weight, at, p.dim);
+  each([&](const Four& v, int at, const Four& held_weight) {
+    const Four weight = kHeld ? held_weight : load_four<kAligned>(p.weight, at, p.dim);
     Four bias, result;
     if (p.bias != nullptr) bias = load_four<kAligned>(p.bias, at, p.dim);
 #pragma unroll
@@ -124,6 +132,7 @@ __device__ void norm_row(const NormArgs& p, float (&parts)[2][32]) {
 template <class X, class Y, class Out, bool kHeld, bool kAdd>
 __global__ void __launch_bounds__(kMaxThreads) norm_kernel(const __grid_constant__ NormArgs p) {
   __shared__ float parts[2][32];
+  grid_launch_dependents();
   if (p.aligned)
     norm_row<X, Y, Out, kHeld, kAdd, true>(p, parts);
   else
@@ -131,13 +140,11 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(const __grid_constant
 }
 
 template <class X, class Y, class Out, bool kAdd>
-void launch(const NormArgs& p, int64_t rows, cudaStream_t stream) {
+cudaError_t launch(const NormArgs& p, int64_t rows, cudaStream_t stream) {
   const int threads = std::clamp((p.dim + 255) / 256 * 32, 32, kMaxThreads);
-  const auto grid = static_cast<unsigned>(rows);
-  if (p.dim <= 4 * kVectors * threads)
-    norm_kernel<X, Y, Out, true, kAdd><<<grid, threads, 0, stream>>>(p);
-  else
-    norm_kernel<X, Y, Out, false, kAdd><<<grid, threads, 0, stream>>>(p);
+  const bool held = p.dim <= 4 * kVectors * threads;
+  return launch_dependent(held ? norm_kernel<X, Y, Out, true, kAdd> : norm_kernel<X, Y, Out, false, kAdd>,
+                          {static_cast<unsigned>(rows), static_cast<unsigned>(threads)}, stream, p);
 }
 
 std::string str(int64_t x) {
@@ -171,14 +178,11 @@ Status launch_norm(const NormParams& p, CudaStream& stream) {
   args.eps = p.eps, args.dim = static_cast<int>(p.dim);
   args.aligned = by_four(p.x, p.x_dtype, p.x_stride, p.dim) && by_four(p.y, p.y_dtype, p.y_stride, p.dim) &&
                  whole_weights(p.weight, p.bias, p.dim);
-  with_type(p.y_dtype, [&](auto tag) {
+  FOVEA_CUDA_TRY(with_type(p.y_dtype, [&](auto tag) {
     using Y = typename decltype(tag)::type;
-    if (p.x_dtype == DType::f32)
-      launch<float, float, Y, false>(args, p.rows, stream.handle());
-    else
-      launch<Y, Y, Y, false>(args, p.rows, stream.handle());
-  });
-  FOVEA_CUDA_TRY(cudaGetLastError());
+    if (p.x_dtype == DType::f32) return launch<float, float, Y, false>(args, p.rows, stream.handle());
+    return launch<Y, Y, Y, false>(args, p.rows, stream.handle());
+  }));
   return {};
 }
 
@@ -197,14 +201,11 @@ Status launch_add_norm(const AddNormParams& p, CudaStream& stream) {
   args.scale = a.scale, args.eps = p.eps, args.dim = static_cast<int>(a.dim);
   args.aligned = by_four(a.x, DType::f32, a.x_stride, a.dim) && by_four(a.y, a.y_dtype, a.y_stride, a.dim) &&
                  by_four(p.out, p.out_dtype, p.out_stride, a.dim) && whole_weights(p.weight, p.bias, a.dim);
-  with_type(p.out_dtype, [&](auto tag) {
+  FOVEA_CUDA_TRY(with_type(p.out_dtype, [&](auto tag) {
     using Out = typename decltype(tag)::type;
-    if (a.y_dtype == DType::f32)
-      launch<float, float, Out, true>(args, a.rows, stream.handle());
-    else
-      launch<float, Out, Out, true>(args, a.rows, stream.handle());
-  });
-  FOVEA_CUDA_TRY(cudaGetLastError());
+    if (a.y_dtype == DType::f32) return launch<float, float, Out, true>(args, a.rows, stream.handle());
+    return launch<float, Out, Out, true>(args, a.rows, stream.handle());
+  }));
   return {};
 }
 

@@ -5,6 +5,8 @@
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/rows/row_ops.h"
+#include "kernels/cuda/tiles/dependent_launch.h"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda {
 namespace {
@@ -28,6 +30,8 @@ __global__ void __launch_bounds__(kThreads)
   const int chunk = static_cast<int>(blockIdx.x % grid.chunks);
   const int first = chunk * kColumns + 4 * static_cast<int>(threadIdx.x);
   const int step = 4 * static_cast<int>(blockDim.x);
+  grid_launch_dependents();
+  grid_dependency_wait();
   if (grid.aligned)
     op.template run<true>(row, first, step, grid.dim);
   else
@@ -49,9 +53,9 @@ Status launch(const char* name, const Op& op, int64_t rows, int64_t dim, bool al
   if (blocks > INT32_MAX)
     return invalid(std::string(name) + ": " + str(rows) + " rows of " + str(dim) +
                    " are too many for one launch");
-  const int threads = std::min(kThreads, (grid.dim + 255) / 256 * 32);
-  rows_kernel<<<static_cast<unsigned>(blocks), threads, 0, stream.handle()>>>(op, grid);
-  FOVEA_CUDA_TRY(cudaGetLastError());
+  const auto threads = static_cast<unsigned>(std::min(kThreads, (grid.dim + 255) / 256 * 32));
+  FOVEA_CUDA_TRY(
+      launch_dependent(rows_kernel<Op>, {static_cast<unsigned>(blocks), threads}, stream.handle(), op, grid));
   return {};
 }
 
@@ -212,6 +216,8 @@ Status gather(const DenseRowsParams& p, CudaStream& stream) {
 
 __global__ void take_tokens_kernel(const __grid_constant__ TakeTokensParams p) {
   const int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  grid_launch_dependents();
+  grid_dependency_wait();
   if (t >= p.rows) return;
   const int32_t slot = p.slot[t];
   if (slot >= 0) p.ids[t] = slot < p.slots ? p.tokens[slot] : -1;
@@ -283,9 +289,8 @@ Status launch_take_tokens(const TakeTokensParams& p, CudaStream& stream) {
   FOVEA_RETURN_IF_ERROR(check_rows("take_tokens", p.rows, 1, p.slot != nullptr && p.ids != nullptr));
   if (p.rows == 0) return {};
   if (p.slots > 0 && p.tokens == nullptr) return invalid("take_tokens: tokens must not be null");
-  take_tokens_kernel<<<static_cast<unsigned>((p.rows + kThreads - 1) / kThreads), kThreads, 0,
-                       stream.handle()>>>(p);
-  FOVEA_CUDA_TRY(cudaGetLastError());
+  const auto ctas = static_cast<unsigned>((p.rows + kThreads - 1) / kThreads);
+  FOVEA_CUDA_TRY(launch_dependent(take_tokens_kernel, {ctas, kThreads}, stream.handle(), p));
   return {};
 }
 
