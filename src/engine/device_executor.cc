@@ -117,6 +117,8 @@ Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
   const ForwardInput input = step.batch.input();
   from_.assign(input.token_ids.size(), -1);
   sample_rows_.clear();
+  for (const uint64_t id : open.ids)
+    edits_.keep(id, open.number);
   size_t row = 0;
   for (size_t i = 0; i < open.sequences.size(); ++i) {
     const ScheduledChunk& chunk = open.sequences[i].chunk;

@@ -27,6 +27,10 @@ EditSlots::Need EditSlots::need(const LogitsProcessor* processor) const {
                                                                                    : Need::too_large;
 }
 
+void EditSlots::keep(uint64_t sequence, uint64_t step) {
+  if (const auto found = slot_of_.find(sequence); found != slot_of_.end()) slots_[found->second].step = step;
+}
+
 Result<uint64_t> EditSlots::block(const Sequence& sequence, const LogitsProcessor& processor, uint64_t step,
                                   uint64_t oldest_open, Stream& stream) {
   const auto there = [&](size_t slot) { return memory_.data() + slot * slot_bytes_; };

@@ -24,6 +24,8 @@ class EditSlots {
   /// What a request needs; too_large = more than a slot holds.
   Need need(const LogitsProcessor* processor) const;
 
+  /// Call it for every sequence of step `step` before block() of any: their blocks are not given to others.
+  void keep(uint64_t sequence, uint64_t step);
   /// The sequence's block, at its address on the device; 0 = all slots are busy. A new block is built from
   /// sequence.tokens, which must be all of its tokens, and copied. `step`: the number of the step that uses
   /// it; blocks of steps before `oldest_open` may be given to other sequences.
