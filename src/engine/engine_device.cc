@@ -35,8 +35,8 @@ Result<EngineDevice> find_device(std::string_view name) {
   }
   const auto index = gpu_index(name);
   if (!index)
-    return invalid("device '" + printable(std::string(name)) +
-                   "' is not known; it must be auto, cpu, cuda or cuda:N");
+    return invalid("device is \"" + printable(std::string(name)) +
+                   "\"; it must be auto, cpu, cuda or cuda:N");
   FOVEA_TRY(info, gpu_info(*index));
   return EngineDevice{std::move(info), *index, false};
 }
