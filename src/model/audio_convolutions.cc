@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/ops.h"
 
@@ -37,6 +38,20 @@ void convolve(const Linear& conv, const float* in, int64_t frames, int64_t strid
 }
 
 }  // namespace
+
+std::vector<float> AudioConvolutions::windows(std::span<const float> features,
+                                              std::span<const int32_t> offsets, int64_t mel_bins) {
+  const int64_t rows = int64_t{kStride} * offsets.back(), width = kWidth * mel_bins;
+  FOVEA_CHECK(static_cast<int64_t>(features.size()) == rows * mel_bins);
+  std::vector<float> out(static_cast<size_t>(rows * width));
+  for (size_t b = 0; b + 1 < offsets.size(); ++b) {
+    const int64_t first = int64_t{kStride} * offsets[b], end = int64_t{kStride} * offsets[b + 1];
+    for (int64_t row = first; row < end; ++row)
+      gather(features.data() + first * mel_bins, end - first, mel_bins, row - first,
+             out.data() + row * width);
+  }
+  return out;
+}
 
 int64_t AudioConvolutions::window_floats() const {
   return kBlock * std::max(first.weight.k(), second.weight.k());

@@ -2,6 +2,7 @@
 // The two convolutions at the start of Whisper's encoder: log-mel frames in, half as many rows out.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "model/weights.h"
 
@@ -13,6 +14,10 @@ struct AudioConvolutions {
 
   Linear first;   ///< [hidden, mel_bins * 3], stride 1
   Linear second;  ///< [hidden, hidden * 3], stride 2
+
+  /// The inputs of the first for all sequences: [2 T, mel_bins * 3], features and offsets as of forward().
+  static std::vector<float> windows(std::span<const float> features, std::span<const int32_t> offsets,
+                                    int64_t mel_bins);
 
   int64_t bytes() const { return first.bytes() + second.bytes(); }
   /// Floats of forward()'s `window`.

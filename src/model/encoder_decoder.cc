@@ -1,12 +1,14 @@
 #include "model/encoder_decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/cpu/for_rows.h"
 #include "model/keep_rows.h"
+#include "model/placed_encoder_decoder.h"
 
 namespace fovea {
 namespace {
@@ -25,22 +27,35 @@ class EncoderDecoder final : public Model {
   EncoderDecoder(const ModelConfig& config, EncoderDecoderWeights weights);
 
   const ModelConfig& config() const override { return config_; }
-  int64_t weight_bytes() const override { return encoder_bytes_ + decoder_bytes_ + embedding_bytes(); }
-  /// Decoder only: its layers except the cross K and V projections, the head, and two embedding rows.
-  int64_t weight_bytes_per_token() const override {
-    int64_t bytes = decoder_bytes_ + head().bytes() +
-                    config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()) +
-                                                               size_of(weights_.decoder_positions.storage()));
-    for (const CrossDecoderLayer& layer : weights_.decoder)
-      bytes -= layer.cross.kv.bytes();
-    return bytes;
-  }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t weight_bytes_per_token() const override { return weight_bytes_per_token_; }
 
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status encode(const EncodeInput& input, Stream& stream) override;
 
+  Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
+  int64_t placed_bytes(Ops& ops) const override;
+  int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const override;
+  Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
+
  private:
+  PlacedEncoderDecoder placed(WeightPlacement& placement) const {
+    return fovea::place(config_, weights_, placement);
+  }
+  EncoderDecoderShape device_shape(int max_tokens, int max_logit_rows) const {
+    return {encoder_shape_,
+            decoder_shape_,
+            config_.embedding_scale,
+            std::max(max_tokens, config_.encoder->max_position),
+            max_tokens,
+            max_logit_rows};
+  }
+  EncoderDecoderInput device_input(Arena& ids, int64_t rows) const;
+  /// Bytes of the inputs of the encoder, and of the arena.
+  std::array<size_t, 2> device_bytes(Ops& ops, const PlacedEncoderDecoder& placed,
+                                     const EncoderDecoderShape& shape) const;
+  Status encode_on_device(const EncodeInput& input, Stream& stream);
   const WeightMatrix& head() const { return weights_.lm_head ? *weights_.lm_head : weights_.embedding; }
   int64_t embedding_bytes() const {
     return weights_.embedding.bytes() + weights_.encoder_positions.bytes() +
@@ -63,6 +78,14 @@ class EncoderDecoder final : public Model {
   AlignedArray<float> arena_;
   BlockScratch scratch_;
   float* window_ = nullptr;  // of the convolutions
+
+  bool audio_ = false;
+  int64_t weight_bytes_ = 0, weight_bytes_per_token_ = 0;
+  Ops* ops_ = nullptr;  // after place(); then weights_ is empty
+  std::vector<Buffer> memory_;
+  PlacedEncoderDecoder on_device_;
+  EncoderDecoderShape device_shape_;
+  std::optional<Arena> device_arena_, input_arena_;
 };
 
 EncoderDecoder::EncoderDecoder(const ModelConfig& config, EncoderDecoderWeights weights)
@@ -79,8 +102,143 @@ EncoderDecoder::EncoderDecoder(const ModelConfig& config, EncoderDecoderWeights 
     encoder_bytes_ += layer.bytes();
   decoder_bytes_ = weights_.decoder_embedding_norm.bytes() + weights_.decoder_final_norm.bytes() +
                    static_cast<int64_t>(weights_.logit_bias.size() * sizeof(float));
-  for (const CrossDecoderLayer& layer : weights_.decoder)
+  weight_bytes_per_token_ =
+      head().bytes() +
+      config_.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()) +
+                                                 size_of(weights_.decoder_positions.storage()));
+  for (const CrossDecoderLayer& layer : weights_.decoder) {
     decoder_bytes_ += layer.bytes();
+    weight_bytes_per_token_ -= layer.cross.kv.bytes();
+  }
+  // The decoder only: its layers except the cross K and V projections, the head, and two embedding rows.
+  weight_bytes_per_token_ += decoder_bytes_;
+  weight_bytes_ = encoder_bytes_ + decoder_bytes_ + embedding_bytes();
+  audio_ = weights_.audio.has_value();
+}
+
+Status EncoderDecoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
+  FOVEA_CHECK(!ops_ && max_tokens_ == 0);
+  if (!ops.packed_format(WeightUse::plain))
+    return unsupported(std::string(ops.device().name()) +
+                       " can't run encoder-decoder models: its operations have no packed format of weights");
+  WeightPlacement placement(ops, stream, placed_bytes(ops));
+  PlacedEncoderDecoder there = placed(placement);
+  FOVEA_RETURN_IF_ERROR(placement.finish(options));
+  ops_ = &ops;
+  on_device_ = std::move(there);
+  memory_ = placement.take_memory();
+  weights_ = {};
+  return {};
+}
+
+int64_t EncoderDecoder::placed_bytes(Ops& ops) const {
+  if (ops_) return bytes_of(memory_);
+  WeightPlacement placement = WeightPlacement::measure(ops);
+  (void)placed(placement);
+  return placement.bytes();
+}
+
+int64_t EncoderDecoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
+  const EncoderDecoderShape shape = device_shape(max_tokens, max_logit_rows);
+  const auto sum = [](const std::array<size_t, 2>& bytes) {
+    return static_cast<int64_t>(bytes[0] + bytes[1]);
+  };
+  if (ops_) return sum(device_bytes(ops, on_device_, shape));
+  WeightPlacement placement = WeightPlacement::measure(ops);
+  return sum(device_bytes(ops, placed(placement), shape));
+}
+
+/// The inputs of the encoder for `rows` rows, in memory of their arena.
+EncoderDecoderInput EncoderDecoder::device_input(Arena& ids, int64_t rows) const {
+  EncoderDecoderInput input;
+  input.positions = ids.take(ElementType::i32, {rows});
+  input.slots = ids.take(ElementType::i64, {rows});
+  if (!audio_) {
+    input.ids = ids.take(ElementType::i32, {rows});
+    return input;
+  }
+  for (Tensor& tap : input.taps)
+    tap = ids.take(ElementType::i32, {rows});
+  input.windows = ids.take(
+      ElementType::f32,
+      {AudioConvolutions::kStride * rows, AudioConvolutions::kWidth * int64_t{config_.encoder->mel_bins}});
+  return input;
+}
+
+std::array<size_t, 2> EncoderDecoder::device_bytes(Ops& ops, const PlacedEncoderDecoder& placed,
+                                                   const EncoderDecoderShape& shape) const {
+  const auto shape_only = [&](ElementType type, std::initializer_list<int64_t> sizes) {
+    return Tensor::dense(nullptr, ops.device(), type, sizes);
+  };
+  Arena inputs = Arena::dry_run(ops.device()), dry = Arena::dry_run(ops.device());
+  OpQueue queue = OpQueue::dry_run(ops);
+  struct : StepAttention {
+    Status forward(int, const AttentionArgs&, Stream&) override { return {}; }
+  } none;
+  EncoderDecoderInput input = device_input(inputs, shape.max_encoder_rows);
+  input.attention = &none;
+  (void)encode_cross(shape, placed, input, dry, queue);
+  StepTensors step;
+  const int64_t logit_rows = std::min(shape.max_tokens, shape.max_logit_rows);
+  step.token_ids = step.positions = shape_only(ElementType::i32, {shape.max_tokens});
+  step.slots = shape_only(ElementType::i64, {shape.max_tokens});
+  step.logit_rows = shape_only(ElementType::i32, {logit_rows});
+  cross_decoder_forward(shape, placed, step, shape_only(ElementType::f32, {logit_rows, config_.vocab_size}),
+                        dry, queue);
+  return {inputs.peak(), dry.peak()};
+}
+
+/// Copies the inputs there, and waits for the pass, since they may change afterwards.
+Status EncoderDecoder::encode_on_device(const EncodeInput& input, Stream& stream) {
+  const auto rows = int64_t{input.offsets.back()};
+  const Arena::Scope scope(*input_arena_);
+  EncoderDecoderInput there = device_input(*input_arena_, rows);
+  there.attention = input.attention;
+  there.kv = input.kv;
+  std::vector<int32_t> positions;
+  std::array<std::vector<int32_t>, AudioConvolutions::kWidth> taps;
+  for (size_t b = 0; b + 1 < input.offsets.size(); ++b)
+    for (int32_t row = input.offsets[b]; row < input.offsets[b + 1]; ++row) {
+      positions.push_back(row - input.offsets[b]);
+      const int32_t first = AudioConvolutions::kStride * input.offsets[b],
+                    end = AudioConvolutions::kStride * input.offsets[b + 1];
+      for (int tap = 0; tap < AudioConvolutions::kWidth; ++tap) {
+        const int32_t frame = AudioConvolutions::kStride * row + tap - 1;
+        const bool inside = frame >= first && frame < end;
+        taps[static_cast<size_t>(tap)].push_back(
+            inside ? frame : AudioConvolutions::kStride * static_cast<int32_t>(rows));
+      }
+    }
+  std::vector<float> windows;
+  Status status = copy(host_tensor(std::span<const int32_t>(positions)), there.positions, stream);
+  if (status) status = copy(host_tensor(input.cross_slots), there.slots, stream);
+  if (audio_) {
+    windows = AudioConvolutions::windows(input.features, input.offsets, config_.encoder->mel_bins);
+    if (status)
+      status = copy(host_tensor(windows.data(), there.windows.size(0), there.windows.size(1)), there.windows,
+                    stream);
+    for (size_t tap = 0; tap < taps.size() && status; ++tap)
+      status = copy(host_tensor(std::span<const int32_t>(taps[tap])), there.taps[tap], stream);
+  } else if (status) {
+    FOVEA_CHECK(std::cmp_equal(input.token_ids.size(), rows));
+    status = copy(host_tensor(input.token_ids), there.ids, stream);
+  }
+  if (status) {
+    OpQueue queue(*ops_, stream);
+    const Tensor hidden = encode_cross(device_shape_, on_device_, there, *device_arena_, queue);
+    status = queue.status();
+    if (status && input.hidden)
+      status = copy(hidden, host_tensor(input.hidden, rows, config_.hidden_size), stream);
+  }
+  const Status done = ops_->device().synchronize(stream);
+  return status ? done : status;
+}
+
+Status EncoderDecoder::forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) {
+  FOVEA_CHECK(device_arena_ && step.attention && step.kv && &step.kv->device() == &ops_->device());
+  OpQueue queue(*ops_, stream);
+  cross_decoder_forward(device_shape_, on_device_, step, logits, *device_arena_, queue);
+  return queue.status();
 }
 
 int64_t EncoderDecoder::reserve(int max_tokens, int max_logit_rows) {
@@ -88,6 +246,14 @@ int64_t EncoderDecoder::reserve(int max_tokens, int max_logit_rows) {
   max_tokens_ = max_tokens;
   max_logit_rows_ = max_logit_rows;
   max_rows_ = std::max(max_tokens, config_.encoder->max_position);
+  if (ops_) {
+    device_shape_ = device_shape(max_tokens, max_logit_rows);
+    const auto [inputs, arena] = device_bytes(*ops_, on_device_, device_shape_);
+    input_arena_.emplace(ops_->device(), inputs);
+    device_arena_.emplace(ops_->device(), arena);
+    return static_cast<int64_t>(inputs + arena);
+  }
+  FOVEA_CHECK(!weights_.embedding.source());
   const auto rows = static_cast<size_t>(max_rows_);
   const size_t hidden = rows * static_cast<size_t>(config_.hidden_size);
   const size_t wide = rows * static_cast<size_t>(std::max(encoder_shape_.wide(), decoder_shape_.wide()));
@@ -107,6 +273,7 @@ Status EncoderDecoder::encode(const EncodeInput& input, Stream& stream) {
   const int64_t rows = input.offsets.back();
   FOVEA_CHECK(std::cmp_equal(input.cross_slots.size(), rows));
   if (rows == 0) return {};
+  if (ops_) return encode_on_device(input, stream);
   embed_input(input, stream.pool());
   normalize(weights_.encoder_embedding_norm, rows, stream.pool());
   BlockRunner runner(encoder_shape_, scratch_, stream);

@@ -117,7 +117,6 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
 
   ModelConfig effective = config;
   if (options.dtype) effective.dtype = *options.dtype;
-  if (options.deferred && config.kind == ModelKind::encoder_decoder) return only_on_cpu(config);
   std::shared_ptr<const Checkpoint> checkpoint;
   std::shared_ptr<const DummyWeights> dummy;
   if (options.dummy_weights) {

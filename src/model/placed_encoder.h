@@ -4,18 +4,9 @@
 #include <vector>
 
 #include "model/encoder_model.h"
-#include "model/placed_weights.h"
-#include "ops/op_queue.h"
-#include "tensor/arena.h"
+#include "model/placed_blocks.h"
 
 namespace fovea {
-
-struct PlacedEncoderLayer {
-  LinearWeight qkv, out;  ///< qkv's outputs: all heads of q, then k, then v
-  NormWeight attention_norm;
-  LinearWeight in, mlp_out;
-  NormWeight mlp_norm;
-};
 
 struct PlacedEncoder {
   LinearWeight words, positions, types;  ///< tables; no types = empty

@@ -183,6 +183,45 @@ class PackedSource final : public WeightSource {
   PackedView packed_;
 };
 
+class RowsFrom final : public WeightSource {
+ public:
+  RowsFrom(std::shared_ptr<const WeightSource> source, int64_t first)
+      : WeightSource(source->n() - first, source->k(), source->dtype()),
+        source_(std::move(source)),
+        first_(first) {}
+
+  Status read(int64_t first, int64_t count, DType to, std::byte* out) const override {
+    return source_->read(first_ + first, count, to, out);
+  }
+
+ private:
+  std::shared_ptr<const WeightSource> source_;
+  int64_t first_;
+};
+
+class TapsFirst final : public WeightSource {
+ public:
+  TapsFirst(std::shared_ptr<const WeightSource> source, int64_t width)
+      : WeightSource(source->n(), source->k(), source->dtype()), source_(std::move(source)), width_(width) {}
+
+  Status read(int64_t first, int64_t count, DType to, std::byte* out) const override {
+    const auto word = static_cast<int64_t>(size_of(to));
+    std::vector<std::byte> rows(static_cast<size_t>(count * k() * word));
+    FOVEA_RETURN_IF_ERROR(source_->read(first, count, to, rows.data()));
+    const int64_t channels = k() / width_;
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < channels; ++c)
+        for (int64_t t = 0; t < width_; ++t)
+          std::memcpy(out + (r * k() + t * channels + c) * word,
+                      rows.data() + (r * k() + c * width_ + t) * word, static_cast<size_t>(word));
+    return {};
+  }
+
+ private:
+  std::shared_ptr<const WeightSource> source_;
+  int64_t width_;
+};
+
 template <class Rows>
 int64_t rows_of(const std::vector<Rows>& parts) {
   int64_t rows = 0;
@@ -210,6 +249,15 @@ std::shared_ptr<const WeightSource> dummy_source(std::vector<DummyRows> parts, i
                                                  std::shared_ptr<const DummyWeights> dummy) {
   const int64_t n = rows_of(parts);
   return std::make_shared<DummySource>(std::move(parts), n, k, std::move(dummy));
+}
+
+std::shared_ptr<const WeightSource> rows_from(std::shared_ptr<const WeightSource> source, int64_t first) {
+  return std::make_shared<RowsFrom>(std::move(source), first);
+}
+
+std::shared_ptr<const WeightSource> taps_first(std::shared_ptr<const WeightSource> source, int64_t width) {
+  FOVEA_CHECK(source->k() % width == 0);
+  return std::make_shared<TapsFirst>(std::move(source), width);
 }
 
 std::shared_ptr<const WeightSource> packed_source(const PackedView& packed) {

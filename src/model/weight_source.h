@@ -72,6 +72,11 @@ std::shared_ptr<const WeightSource> dummy_source(std::vector<DummyRows> parts, i
 /// A matrix in the host's memory, which must outlive the source.
 std::shared_ptr<const WeightSource> packed_source(const PackedView& packed);
 
+/// Rows [first, n) of a matrix.
+std::shared_ptr<const WeightSource> rows_from(std::shared_ptr<const WeightSource> source, int64_t first);
+/// A matrix with columns [k / width, width], as a convolution has them, and with [width, k / width] instead.
+std::shared_ptr<const WeightSource> taps_first(std::shared_ptr<const WeightSource> source, int64_t width);
+
 /// The error of a value that is infinite in `to`.
 Error overflows(const CheckpointTensor& tensor, float value, DType to);
 /// The error of MXFP4's scale of block `block`.

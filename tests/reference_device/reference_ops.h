@@ -1,5 +1,7 @@
 #pragma once
 // The operations as plain loops on a GuardedDevice, written from the definitions in ops/ops.h alone.
+#include <cstring>
+
 #include "ops/ops.h"
 #include "tests/reference_device/guarded_device.h"
 
@@ -54,6 +56,21 @@ class ReferenceOps : public Ops {
   GuardedDevice& device_;
   Stored stored_;
   DType activations_;
+};
+
+/// Takes weights slice by slice, as a GPU does.
+struct PackingOps : ReferenceOps {
+  using ReferenceOps::ReferenceOps;
+  std::optional<WeightFormat> packed_format(WeightUse) const override {
+    return WeightFormat{element_of(activations())};
+  }
+  Status pack_rows(const LinearWeight& weight, int64_t first, const Tensor& rows, Stream&) override {
+    const auto row_bytes = static_cast<size_t>(weight.k) * size_of(weight.format.stored);
+    auto* to = static_cast<std::byte*>(weight.data.data) + static_cast<size_t>(first) * row_bytes;
+    static_cast<GuardedDevice&>(device()).queue(
+        [=] { std::memcpy(to, rows.data, static_cast<size_t>(rows.size(0)) * row_bytes); });
+    return {};
+  }
 };
 
 }  // namespace fovea::test
