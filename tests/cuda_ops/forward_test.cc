@@ -9,6 +9,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "attention/kv_view.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
+#include "model/encoder_test_support.h"
 #include "model/kv_groups.h"
 #include "model/model.h"
 #include "model/model_test_support.h"
@@ -51,18 +53,28 @@ struct Gpu {
 /// TRITON_ATTN planned for one step, with a separate plan for each attention.
 class DeviceAttention final : public StepAttention {
  public:
+  using MetaOf = std::function<const BatchMeta*(AttentionType)>;  ///< null = not part of the step
+
   DeviceAttention(const std::vector<AttentionSpec>& specs, const AttentionLimits& limits,
                   const BatchMeta& meta, Device& device, Stream& stream)
-      : phase_(meta.phase) {
+      : DeviceAttention(specs, limits, [&](AttentionType) { return &meta; }, meta.phase, device, stream) {}
+  DeviceAttention(const std::vector<AttentionSpec>& specs, const AttentionLimits& limits,
+                  const MetaOf& meta_of, Phase phase, Device& device, Stream& stream)
+      : phase_(phase) {
     const BackendRegistry registry = builtin_backends();
     const BackendRegistry::Entry* entry = registry.find("TRITON_ATTN");
     EXPECT_TRUE(entry && entry->create);
     backend_ = entry->create();
     for (const AttentionSpec& spec : specs) {
+      const BatchMeta* meta = meta_of(spec.type);
+      if (!meta) {
+        plans_.emplace_back();
+        continue;
+      }
       const auto bytes = backend_->workspace_bytes(spec, limits);
       EXPECT_TRUE(bytes.ok()) << bytes.error().message;
       Buffer& workspace = workspaces_.emplace_back(device, *bytes);
-      auto plan = backend_->plan(spec, limits, meta, {workspace.data(), workspace.size()}, stream);
+      auto plan = backend_->plan(spec, limits, *meta, {workspace.data(), workspace.size()}, stream);
       EXPECT_TRUE(plan.ok()) << plan.error().message;
       plans_.push_back(*std::move(plan));
     }
@@ -405,6 +417,147 @@ TEST_P(Encoders, HaveTheCpusHiddenStates) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Encoders,
                          testing::Values("bert_d8_fp32", "bert_tanh_d16_bf16", "roberta_d8_bf16",
                                          "xlm_roberta_d8_fp32"),
+                         [](const auto& name) { return std::string(name.param); });
+
+class EncoderDecoders : public OnGpu, public testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int kPage = 16, kPages = 4, kMaxRows = 64;
+  static int64_t slot(int row, bool cross) {
+    return int64_t{2 * (kPages - 1 - row / kPage) + cross} * kPage + row % kPage;
+  }
+  static std::vector<int32_t> pages(bool cross) {
+    std::vector<int32_t> out;
+    for (int p = 0; p < kPages; ++p)
+      out.push_back(2 * (kPages - 1 - p) + cross);
+    return out;
+  }
+  template <class T>
+  Tensor upload(const std::vector<T>& values) {
+    const Tensor host = host_tensor(std::span(values));
+    const Tensor there =
+        buffers_.emplace_back(*gpu_.device, values.size() * sizeof(T)).tensor(host.dtype, {host.size(0)});
+    EXPECT_TRUE(copy(host, there, *gpu_.stream).ok());
+    EXPECT_TRUE(gpu_.device->synchronize(*gpu_.stream).ok());
+    return there;
+  }
+  std::span<const int32_t> span_of(const std::vector<int32_t>& values) {
+    return {upload(values).as<const int32_t>(), values.size()};
+  }
+
+  std::deque<Buffer> buffers_;
+};
+
+TEST_P(EncoderDecoders, HaveTheCpusLogits) {
+  const auto config = load_model_config(fixture(GetParam()));
+  ASSERT_TRUE(config.ok());
+  test::Request request;
+  constexpr int kEncoderRows = 9;
+  const int mel_bins = config->encoder->mel_bins;
+  for (int i = 0; i < (mel_bins > 0 ? 2 * kEncoderRows * mel_bins : 0); ++i)
+    request.features.push_back(static_cast<float>(std::sin(i * 0.37) * 2));
+  for (int i = 0; mel_bins == 0 && i < kEncoderRows; ++i)
+    request.text.push_back((i * 37 + 5) % 200);
+  request.tokens = {3, 14, 15, 92, 65, 35, 89};
+  const auto count = static_cast<int32_t>(request.tokens.size());
+  auto host = Model::load(*config, {.dir = fixture(GetParam()), .dtype = DType::f32}, host_stream_);
+  ASSERT_TRUE(host.ok()) << host.error().message;
+  (*host)->reserve(kMaxRows, kMaxRows);
+  const std::vector<test::Request> requests = {request};
+  test::EncoderDecoderRunner runner(**host, requests, false, 4, 1);
+  runner.encode();
+  const auto expected = runner.step({count});
+
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(to_string(type));
+    make_ops(type);
+    const auto model = load(fixture(GetParam()), type);
+    ASSERT_TRUE(model);
+    EXPECT_EQ(model->reserve(kMaxRows, kMaxRows), model->activation_bytes(*gpu_.ops, kMaxRows, kMaxRows));
+    const KvCacheDType kv_dtype = resolve(KvCacheDType::auto_, type);
+    auto cache =
+        KvCache::create(kv_groups(*config, kv_dtype, KvLayout::hnd, kPage), {2 * kPages}, *gpu_.device);
+    ASSERT_TRUE(cache.ok());
+    std::vector<AttentionSpec> specs = attention_specs(*config);
+    for (AttentionSpec& spec : specs) {
+      spec.dtype = type;
+      spec.kv_dtype = kv_dtype;
+      set_layout(spec, KvLayout::hnd);
+      spec.page_size = spec.type == AttentionType::encoder ? 1 : kPage;
+    }
+    const AttentionLimits limits{4, kMaxRows, kPages * kPage, kPages * kPage};
+    std::vector<int32_t> rows, positions;
+    std::vector<int64_t> cross_slots, slots;
+    for (int32_t r = 0; r < kEncoderRows; ++r) {
+      rows.push_back(r);
+      cross_slots.push_back(slot(r, true));
+    }
+    for (int32_t r = 0; r < count; ++r) {
+      positions.push_back(r);
+      slots.push_back(slot(r, false));
+    }
+    BatchMeta self;
+    self.tokens = kEncoderRows;
+    self.q_offsets = self.kv_indptr = span_of({0, kEncoderRows});
+    self.kv_lens = span_of({kEncoderRows});
+    self.kv_indices = span_of(rows);
+    DeviceAttention encoder(
+        specs, limits, [&](AttentionType t) { return t == AttentionType::encoder ? &self : nullptr; },
+        Phase::prefill, *gpu_.device, *gpu_.stream);
+    const std::vector<int32_t> offsets = {0, kEncoderRows};
+    EncodeInput input;
+    input.token_ids = request.text;
+    input.features = request.features;
+    input.offsets = offsets;
+    input.attention = &encoder;
+    input.cross_slots = cross_slots;
+    input.kv = &*cache;
+    Status status = model->encode(input, *gpu_.stream);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+
+    BatchMeta own, cross;
+    own.tokens = cross.tokens = count;
+    own.q_offsets = cross.q_offsets = span_of({0, count});
+    own.kv_lens = span_of({count});
+    cross.kv_lens = span_of({kEncoderRows});
+    own.page_table = span_of(pages(false));
+    cross.page_table = span_of(pages(true));
+    own.page_table_stride = cross.page_table_stride = kPages;
+    DeviceAttention decoder(
+        specs, limits,
+        [&](AttentionType t) -> const BatchMeta* {
+          return t == AttentionType::decoder ? &own : t == AttentionType::encoder_decoder ? &cross : nullptr;
+        },
+        Phase::prefill, *gpu_.device, *gpu_.stream);
+    StepTensors step;
+    step.token_ids = upload(request.tokens);
+    step.positions = upload(positions);
+    step.slots = upload(slots);
+    step.logit_rows = upload(positions);
+    step.attention = &decoder;
+    step.kv = &*cache;
+    std::vector<float> got(expected.size(), NAN);
+    const Buffer memory(*gpu_.device, got.size() * sizeof(float));
+    const Tensor there = memory.tensor(ElementType::f32, {count, config->vocab_size});
+    status = model->forward_tensors(step, there, *gpu_.stream);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    ASSERT_TRUE(copy(there, host_tensor(got.data(), count, config->vocab_size), *gpu_.stream).ok());
+    ASSERT_TRUE(gpu_.device->synchronize(*gpu_.stream).ok());
+    double error = 0, size = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_FALSE(std::isnan(got[i])) << i;
+      error += std::pow(got[i] - expected[i], 2);
+      size += std::pow(expected[i], 2);
+    }
+    EXPECT_LT(std::sqrt(error / size), type == DType::f32 ? 1e-5 : type == DType::f16 ? 0.01 : 0.06);
+    std::printf("%s in %s: error %.6f\n", GetParam(), std::string(to_string(type)).c_str(),
+                std::sqrt(error / size));
+    buffers_.clear();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, EncoderDecoders,
+                         testing::Values("bart_d8_fp32", "bart_scaled_d16_bf16", "whisper_d8_fp32",
+                                         "whisper_d16_bf16"),
                          [](const auto& name) { return std::string(name.param); });
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

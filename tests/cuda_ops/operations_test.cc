@@ -303,7 +303,8 @@ TEST_P(Operations, AttentionInputs) {
       {4, 2, 24, 12, 0, false, false, false},  {4, 4, 64, 32, 0, true, false, false},
       {8, 2, 128, 64, 1, false, false, false}, {4, 2, 16, 4, 2, false, false, false},
       {4, 2, 32, 16, 1, true, true, false},    {4, 1, 64, 0, 0, false, false, true},
-      {4, 1, 80, 0, 0, false, false, false},   {2, 2, 256, 128, 1, false, false, false}};
+      {4, 1, 80, 0, 0, false, false, false},   {2, 2, 256, 128, 1, false, false, false},
+      {0, 4, 64, 0, 0, false, false, false}};
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE("head size " + std::to_string(c.head_dim) + ", norm " + std::to_string(c.norm));
     expect_same([&](Side& s) { return run_attention_input(s, c); });
