@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -21,6 +22,7 @@
 
 #include "fovea/embed.h"
 #include "fovea/engine.h"
+#include "tests/engine/broken_gpu.h"
 
 namespace fovea {
 namespace {
@@ -455,6 +457,51 @@ TEST_F(EngineOnGpu, RefusalsAreOneClearLine) {
   EXPECT_THAT(message(share), HasSubstr("--gpu-memory-utilization"));
   EngineConfig encoder = config("whisper_d16_bf16");
   EXPECT_THAT(message(encoder), HasSubstr("runs on the CPU only"));
+}
+
+/// In a process of its own: breaks the GPU while requests run, and exits with 0 if all ended with one error
+/// and no other is accepted. Prints the error.
+void expect_all_to_fail(const EngineConfig& config, void (*damage)()) {
+  const auto engine = open(config);
+  std::vector<Answers> answers(4, Answers(1));
+  std::atomic<int> outputs{0};
+  for (Answers& answer : answers) {
+    GenerateRequest request;
+    request.prompt_ids = prompt_of(20, 1);
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = 450;
+    const auto sink = into(answer);
+    (void)engine->submit(request, [&outputs, sink](const RequestOutput& output) {
+      ++outputs;
+      sink(output);
+    });
+  }
+  while (outputs < 40)
+    std::this_thread::yield();
+  damage();
+  engine->wait_idle();
+  const auto failure = engine->failure();
+  GenerateRequest late;
+  late.prompt_ids = {1};
+  bool good = failure.has_value() && !engine->submit(late, [](const RequestOutput&) {}).ok();
+  for (const Answers& answer : answers)
+    good = good && failure && answer[0].error == failure->message;
+  std::fprintf(stderr, "%s\n", failure ? failure->message.c_str() : "the engine has not failed");
+  std::_Exit(good ? 0 : 1);
+}
+
+class BrokenGpu : public EngineOnGpu {};
+
+TEST_F(BrokenGpu, ATrapEndsEverythingWithItsReason) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(expect_all_to_fail(config("qwen3_gqa7_d128_bf16"), [] { test::trap_gpu(); }),
+              ::testing::ExitedWithCode(0), "step [0-9]+ .* failed: .*cuda");
+}
+
+TEST_F(BrokenGpu, AStepThatStandsStillEndsEverythingWithItsPlace) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(expect_all_to_fail(config("qwen3_gqa7_d128_bf16"), [] { test::occupy_gpu(16); }),
+              ::testing::ExitedWithCode(0), "step [0-9]+ .*, in .* has not ended after 10 seconds");
 }
 
 }  // namespace
