@@ -6,6 +6,8 @@ check_binary.py budgets FOLDER TABLE  every kernel within its line of TABLE; FOL
                                       tools/nvcc_logged.sh writes beside objects; those of tests are ignored. Lines of
                                       architectures that nothing was compiled for are ignored. --write updates the lines
                                       of architectures that something was compiled for
+check_binary.py waits FOLDER          every kernel for sm_90 below FOLDER that may start before the kernels in front of it have
+                                      ended waits for them (griddepcontrol.wait). Exit status 77: there is no such code
 """
 
 import pathlib
@@ -15,13 +17,22 @@ import subprocess
 import sys
 
 HOPPER_ONLY = {"sm_90a"}
+# Kernels that are launched with programmatic stream serialization, and the least number of waits in each: one for each role of
+# its warps. A kernel without a wait would read what is not written yet, and would hide kernels in front from those behind it.
+DEPENDENT = {
+    "append_heads_kernel": 1, "append_kernel": 1, "append_token_kernel": 1, "bad_pages_kernel": 1, "combine_kernel<__half>": 1,
+    "combine_kernel<__nv_bfloat16>": 1, "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
+    "simt::decode_kernel": 1, "sm80::decode_kernel": 1, "sm80::decode_narrow_kernel": 1, "sm80::extend_kernel": 1,
+    "sm90::decode_kernel": 2, "sm90::prefill_kernel": 1, "take_tokens_kernel": 1, "wgmma_linear": 2,
+}
+WAIT_OPCODE = 0x82E  # of griddepcontrol.wait, in the low 12 bits of an instruction of 16 bytes
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 PTX, ELF = 1, 2
 
 
 def entries(data):
-    """(kind, architecture, whether it is architecture-specific, as sm_90a) of each piece of device code in a binary. A fatbin is
-    {u32 magic, u16 version, u16 header bytes, u64 bytes that follow}, then pieces of {u16 kind, u16 version, u32 header
+    """(kind, architecture, whether it is architecture-specific, as sm_90a, bytes) of each piece of device code in a binary. A
+    fatbin is {u32 magic, u16 version, u16 header bytes, u64 bytes that follow}, then pieces of {u16 kind, u16 version, u32 header
     bytes, u64 bytes} with the architecture at byte 28 and flags at byte 40."""
     at = data.find(FATBIN_MAGIC)
     while at >= 0:
@@ -30,9 +41,44 @@ def entries(data):
         while header == 16 and piece < end <= len(data):
             kind, _, piece_header, piece_size = struct.unpack_from("<HHIQ", data, piece)
             (arch,), (flags,) = struct.unpack_from("<I", data, piece + 28), struct.unpack_from("<I", data, piece + 40)
-            yield kind, arch, bool(flags & 0x100000)
+            yield kind, arch, bool(flags & 0x100000), data[piece + piece_header:piece + piece_header + piece_size]
             piece += piece_header + piece_size
         at = data.find(FATBIN_MAGIC, at + 4)
+
+
+def kernels_of(elf):
+    """(mangled name, instructions) of each kernel of an ELF file."""
+    (table,) = struct.unpack_from("<Q", elf, 40)
+    size, count, names = struct.unpack_from("<HHH", elf, 58)
+    sections = [struct.unpack_from("<IIQQQQ", elf, table + i * size) for i in range(count)]
+    strings = sections[names][4]
+    for name, _, _, _, offset, length in sections:
+        text = elf[strings + name:elf.index(b"\0", strings + name)].decode()
+        if text.startswith(".text."):
+            yield text[len(".text."):], elf[offset:offset + length]
+
+
+def check_waits(folder):
+    """Errors; None where there is no code for sm_90."""
+    waits = {}  # by mangled name
+    for path in sorted(pathlib.Path(folder).rglob("*.cu.o")):
+        for kind, arch, _, elf in entries(path.read_bytes()):
+            if kind != ELF or arch != 90 or not elf.startswith(b"\x7fELF") or "_test" in path.name:  # or compressed
+                continue
+            for name, code in kernels_of(elf):
+                waits[name] = sum(struct.unpack_from("<H", code, at)[0] & 0xFFF == WAIT_OPCODE for at in range(0, len(code), 16))
+    if not waits:
+        return None
+    errors, found = [], set()
+    for mangled, name in short_names(sorted(waits)).items():
+        key = name if name in DEPENDENT else name.partition("<")[0]
+        least = DEPENDENT.get(key)
+        found.add(key)
+        if least is None and waits[mangled] > 0:
+            errors.append(f"{name} waits for the kernels in front of it but is not in the list of check_binary.py")
+        elif least is not None and waits[mangled] < least:
+            errors.append(f"{name} has {waits[mangled]} griddepcontrol.wait; it is launched early and needs {least}")
+    return errors + [f"there is no kernel {name}, which the list of check_binary.py has" for name in sorted(DEPENDENT.keys() - found)]
 
 
 def wanted_archs(asked):
@@ -54,7 +100,7 @@ def check_archs(folder, asked):
     wrong = [] if objects else [f"{folder}: no object of a .cu"]
     for path in objects:
         found = {("compute_" if kind == PTX else "sm_") + str(arch) + ("a" if own else "")
-                 for kind, arch, own in entries(path.read_bytes()) if kind in (PTX, ELF)}
+                 for kind, arch, own, _ in entries(path.read_bytes()) if kind in (PTX, ELF)}
         expected = HOPPER_ONLY if path.name.endswith("_sm90a.cu.o") else wanted
         if found != expected:
             wrong.append(f"{path} has code for {sorted(found)}; it must be {sorted(expected)}")
@@ -131,6 +177,10 @@ def write_table(folder, path):
 def main(arguments):
     if arguments[:1] == ["archs"] and len(arguments) >= 3:
         errors = check_archs(arguments[1], arguments[2:])
+    elif arguments[:1] == ["waits"] and len(arguments) == 2:
+        errors = check_waits(arguments[1])
+        if errors is None:
+            return 77
     elif arguments[:1] == ["budgets"] and len(arguments) == 4 and arguments[3] == "--write":
         write_table(*arguments[1:3])
         errors = []
