@@ -35,7 +35,8 @@ void report(const EngineConfig& config, const std::string& text) {
 
 /// An upper bound of the memory of CUDA graphs and of the kernels' code, which the driver allocates.
 int64_t graph_bytes(size_t graphs, size_t layers) {
-  constexpr int64_t kCode = int64_t{96} << 20, kNode = 2 << 10;
+  // On an H200 what is loaded after the context takes some MiB.
+  constexpr int64_t kCode = int64_t{24} << 20, kNode = 2 << 10;
   const int64_t nodes = 16 + 12 * static_cast<int64_t>(layers);
   return kCode + static_cast<int64_t>(graphs) * nodes * kNode;
 }
@@ -215,8 +216,9 @@ Status EngineSetup::load_text(const EngineConfig& config) {
 
 ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) const {
   ModelRunner::Options options;
-  options.limits = {max_seqs_, info.max_batched_tokens, int64_t{max_seqs_} * info.max_seq_len,
-                    info.max_seq_len};
+  // The kernels of a GPU are chosen by the requests that may run, whatever the size of a chunk.
+  const int seqs = info.max_running_requests;
+  options.limits = {seqs, info.max_batched_tokens, int64_t{seqs} * info.max_seq_len, info.max_seq_len};
   options.attention = config.attention;
   options.activations = activations_;
   options.kv_dtype = info.kv_dtype;

@@ -297,7 +297,13 @@ const Variant kVariants[] = {
      }},
 };
 
-class Bits : public EngineOnGpu, public ::testing::WithParamInterface<const char*> {};
+class Bits : public EngineOnGpu, public ::testing::WithParamInterface<const char*> {
+ protected:
+  /// Larger pages have room for most answers, and Mixtral's layers keep only the pages of a small window.
+  static bool may_preempt(int page_size) {
+    return page_size <= 16 && !std::string_view(GetParam()).starts_with("mixtral");
+  }
+};
 
 TEST_P(Bits, DependOnNothingButTheRequest) {
   const auto requests = mixed_requests(60, 5);
@@ -340,7 +346,7 @@ TEST_P(Bits, DependOnNothingButTheRequest) {
                 static_cast<long long>(stats.preemptions), static_cast<long long>(stats.prefix_hits),
                 first.c_str());
     EXPECT_EQ(differ, 0) << variant.name << ": " << first;
-    if (c.num_pages && *base.attention.page_size <= 16) {  // larger pages have room for most answers
+    if (c.num_pages && may_preempt(*base.attention.page_size)) {
       EXPECT_GT(stats.preemptions, 0) << variant.name;
     }
     EXPECT_EQ(stats.pages_in_use, 0);
@@ -389,7 +395,7 @@ TEST_P(Bits, SurviveAStorm) {
   std::printf("%-28s storm: differ %d/%zu  steps %lld preemptions %lld\n", GetParam(), differ, want.size(),
               static_cast<long long>(stats.steps), static_cast<long long>(stats.preemptions));
   EXPECT_EQ(differ, 0);
-  if (engine->info().selection.page_size <= 16) {
+  if (may_preempt(engine->info().selection.page_size)) {
     EXPECT_GT(stats.preemptions, 0);
   }
   EXPECT_EQ(stats.pages_in_use, 0);
