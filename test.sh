@@ -86,7 +86,7 @@ compile_cuda() {
   configure build/cuda "${options[@]}"
   objects=$(ninja -C build/cuda -t targets all | sed -nE 's/^([^:]+(\.cu|_cuda(_test)?\.cc|\/cuda\/[^:]*\.cc)\.o): .*/\1/p')
   build build/cuda "cuda_tiles_test ${objects//$'\n'/ }" "${options[@]}"
-  run_tests build/cuda -R "^(cuda_tiles_test|cuda_budgets|cuda_archs|nvcc_logged_test)\$"
+  run_tests build/cuda -R "^(cuda_tiles_test|cuda_budgets|cuda_archs|cuda_waits|nvcc_logged_test)\$"
 }
 
 # Tests and fuzzers need the same sanitizers, so one build has both, with the compiler that supports libFuzzer. Unlike the
