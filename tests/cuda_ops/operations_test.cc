@@ -175,11 +175,12 @@ TEST_P(Operations, Additions) {
 }
 
 TEST_P(Operations, Linears) {
-  for (const auto& [n, k] : kShapes)
+  for (const Shape& shape : kShapes)
     for (const int64_t rows : kRows)
       for (const bool wide : {false, true}) {
+        const int64_t n = shape.n, k = shape.k;
         SCOPED_TRACE(std::to_string(n) + " x " + std::to_string(k) + ", " + std::to_string(rows));
-        expect_same([&, n = n, k = k](Side& s) {
+        expect_same([&](Side& s) {
           const LinearWeight weight = s.weight(normal(n * k, 1, 1 / std::sqrt(static_cast<float>(k))), n,
                                                wide ? Floats() : normal(n, 2));
           const Tensor x = s.act_rows(normal(rows * k, 3), rows);
@@ -196,10 +197,11 @@ TEST_P(Operations, GatedLinears) {
                                          {Activation::gelu},
                                          {Activation::relu},
                                          {Activation::silu, 7}};
-  for (const auto& [n, k] : {Shape{2 * 20, 24}, Shape{2 * 51, 200}, Shape{2 * 64, 264}})
+  for (const Shape& shape : {Shape{2 * 20, 24}, Shape{2 * 51, 200}, Shape{2 * 64, 264}})
     for (const int64_t rows : kRows)
       for (const GatedActivation& activation : activations)
-        expect_same([&, n = n, k = k](Side& s) {
+        expect_same([&](Side& s) {
+          const int64_t n = shape.n, k = shape.k;
           const LinearWeight weight = s.weight(normal(n * k, 1, 2 / std::sqrt(static_cast<float>(k))), n,
                                                normal(n, 2), WeightUse::gated);
           const Tensor x = s.act_rows(normal(rows * k, 3), rows), out = s.poisoned(rows, n / 2, s.act());
@@ -314,10 +316,10 @@ TEST_P(Operations, AttentionInputs) {
 TEST_P(Operations, Routes) {
   for (const MoeRouter router :
        {MoeRouter::softmax_then_top, MoeRouter::top_then_softmax, MoeRouter::sigmoid_top})
-    for (const auto& [experts, chosen] :
-         {std::pair{8, 2}, std::pair{128, 8}, std::pair{32, 4}, std::pair{16, 1}})
+    for (const auto& sizes : {std::pair{8, 2}, std::pair{128, 8}, std::pair{32, 4}, std::pair{16, 1}})
       for (const bool renormalize : {false, true})
-        expect_same([&, experts = experts, chosen = chosen](Side& s) {
+        expect_same([&](Side& s) {
+          const auto [experts, chosen] = sizes;
           Floats values = normal(40 * experts, 3, 2);
           for (int i = 0; i < 4; ++i)
             values[static_cast<size_t>(i)] = 9;  // ties
