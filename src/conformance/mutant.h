@@ -22,7 +22,7 @@ struct Mutant : AttentionBackend {
   explicit Mutant(std::unique_ptr<AttentionBackend> original) : inner(std::move(original)) {}
 
   std::function<void(AttentionSpec&)> spec = [](AttentionSpec&) {};
-  std::function<void(AttentionLimits&)> limits = [](AttentionLimits&) {};
+  std::function<void(AttentionLimits&)> declared = [](AttentionLimits&) {};
   std::function<void(const AttentionSpec&, BatchMeta&, Step&)> meta;
   std::function<void(AttentionArgs&)> before = [](AttentionArgs&) {};
   std::function<void(const AttentionArgs&)> after = [](const AttentionArgs&) {};
@@ -102,7 +102,7 @@ struct Mutant : AttentionBackend {
 
  private:
   AttentionLimits changed_limits(AttentionLimits l) const {
-    limits(l);
+    declared(l);
     return l;
   }
 

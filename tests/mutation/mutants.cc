@@ -66,7 +66,7 @@ void add_wrappers(std::vector<Defect>& all) {
   wrap("layer-v-scale-ignored", "the V scale of a layer's cache is taken to be 1",
        arguments([](AttentionArgs& a) { a.kv.v_scale = 1; }));
   wrap("prefill-split", "prefill splits the keys of few rows although the limits forbid it",
-       [](Mutant& m) { m.limits = [](AttentionLimits& l) { l.split_prefill = true; }; });
+       [](Mutant& m) { m.declared = [](AttentionLimits& l) { l.split_prefill = true; }; });
   all.back().families = {"sm80", "sm90", "portable"};
   wrap("token-scales-of-v", "keys have the scales of the values",
        arguments([](AttentionArgs& a) { a.kv.k_scales = a.kv.v_scales; }));
