@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 
-CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CONFIGS = {"llama-3.1-8b": "tests/configs", "qwen3-30b-a3b": "bench/configs", "gpt-oss-20b": "tests/configs"}
 FLAGS = ["--device", "cuda", "--dummy-weights", "--json", "--max-model-len", "2048"]
 # Names and flags; "twice": the requests follow themselves, so that prompts are found in the prefix cache.
 VARIANTS = (
@@ -92,14 +93,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--models", default="llama-3.1-8b,qwen3-30b-a3b,gpt-oss-20b")
+    parser.add_argument("--models", default=",".join(CONFIGS))
     parser.add_argument("--layers", type=int, default=4)
     args = parser.parse_args()
     wrong = 0
     for name in args.models.split(","):
         with tempfile.TemporaryDirectory() as where:
             folder = pathlib.Path(where)
-            config = json.loads((CONFIGS / name / "config.json").read_text())
+            config = json.loads((ROOT / CONFIGS[name] / name / "config.json").read_text())
             config["num_hidden_layers"] = args.layers
             if "layer_types" in config:
                 config["layer_types"] = config["layer_types"][:args.layers]
