@@ -30,8 +30,6 @@ struct EngineConfig {
   /// Where the model runs: the CPU or an NVIDIA GPU, see find_device().
   DeviceInfo device = {};
   int device_index = 0;  ///< of a GPU, as CUDA counts them
-  /// `device` was chosen and not asked for: models that run on the CPU only run there.
-  bool device_is_automatic = false;
   std::optional<DType> dtype;
   KvCacheDType kv_cache_dtype = KvCacheDType::auto_;
   KvLayout kv_layout = KvLayout::auto_;
@@ -274,7 +272,6 @@ class Engine {
 struct EngineDevice {
   DeviceInfo info;
   int index = 0;
-  bool automatic = false;
 };
 
 /// The device of a name: "auto" = the first GPU if the build and the machine have one, else the CPU; "cpu";

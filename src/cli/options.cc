@@ -71,7 +71,6 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   FOVEA_TRY(device, read_device(flags.device));
   config.device = device.info;
   config.device_index = device.index;
-  config.device_is_automatic = device.automatic;
   FOVEA_TRY(dtype, read_dtype(flags.dtype));
   config.dtype = dtype;
   FOVEA_TRY(kv_dtype, read_kv_cache_dtype(flags.kv_cache_dtype));

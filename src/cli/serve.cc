@@ -187,20 +187,11 @@ Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelCon
   return server::TextEncoder{std::move(prompt), static_cast<size_t>(model.encoder->max_position)};
 }
 
-/// The CPU for models that run only there, if the device was not asked for.
-DeviceInfo device_of_model(const ServeFlags& flags, const EngineDevice& device) {
-  if (!device.automatic || device.info.kind == DeviceKind::cpu) return device.info;
-  const auto dir = resolve_model_dir(flags.model.model);
-  if (!dir) return device.info;
-  const auto config = load_model_config(*dir, "none");
-  return config && config->kind == ModelKind::encoder_decoder ? DeviceInfo{} : device.info;
-}
-
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   FOVEA_TRY(device, read_device(flags.model.device));
   const std::string device_from =
       same_name(flags.model.device, "auto") ? "this machine" : "--device " + flags.model.device;
-  FOVEA_TRY(explanation, make_explanation(flags.model, device_of_model(flags, device), device_from));
+  FOVEA_TRY(explanation, make_explanation(flags.model, device.info, device_from));
   // Clients see the served name of the model, not its path.
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();

@@ -87,7 +87,7 @@ Ticket DeviceExecutor::submit(const Step& step) {
 
 /// The rows of the graph that the step runs in; 0 = none.
 int DeviceExecutor::bucket_of(const Step& step) const {
-  if (capture_failed_) return 0;
+  if (capture_failed_ || step.batch.encoder().encodes()) return 0;
   const int seqs = step.batch.meta().num_seqs();
   const int rows = static_cast<int>(step.batch.input().token_ids.size());
   const bool decodes = step.batch.split().num_decodes == seqs && rows == seqs;

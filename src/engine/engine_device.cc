@@ -28,7 +28,6 @@ Result<EngineDevice> find_device(std::string_view name) {
   if (same_name(name, "cpu")) return EngineDevice{};
   if (name.empty() || same_name(name, "auto")) {
     EngineDevice device;
-    device.automatic = true;
     if (!cuda_built()) return device;
     if (auto info = gpu_info(0)) device.info = *std::move(info);
     return device;
@@ -38,7 +37,7 @@ Result<EngineDevice> find_device(std::string_view name) {
     return invalid("device is \"" + printable(std::string(name)) +
                    "\"; it must be auto, cpu, cuda or cuda:N");
   FOVEA_TRY(info, gpu_info(*index));
-  return EngineDevice{std::move(info), *index, false};
+  return EngineDevice{std::move(info), *index};
 }
 
 Result<EngineGpu> EngineGpu::open(int index, DType activations) {

@@ -34,10 +34,10 @@ void report(const EngineConfig& config, const std::string& text) {
 }
 
 /// An upper bound of the memory of CUDA graphs and of the kernels' code, which the driver allocates.
-int64_t graph_bytes(size_t graphs, size_t layers) {
+int64_t graph_bytes(size_t graphs, const ModelConfig& config) {
   // On an H200 what is loaded after the context takes some MiB.
   constexpr int64_t kCode = int64_t{24} << 20, kNode = 2 << 10;
-  const int64_t nodes = 16 + 12 * static_cast<int64_t>(layers);
+  const int64_t nodes = 16 + (config.encoder ? 24 : 12) * static_cast<int64_t>(config.layers.size());
   return kCode + static_cast<int64_t>(graphs) * nodes * kNode;
 }
 
@@ -104,13 +104,6 @@ Status EngineSetup::check_config(const EngineConfig& config) {
 }
 
 Status EngineSetup::choose_device(const EngineConfig& config) {
-  if (device_.kind == DeviceKind::cuda && model_config.kind != ModelKind::decoder) {
-    if (!config.device_is_automatic)
-      return unsupported(model_config.architecture +
-                         " runs on the CPU only; decoders and encoders run on a GPU too: give --device cpu");
-    FOVEA_LOG(info) << model_config.architecture << " runs on the CPU; decoders and encoders run on the GPU";
-    device_ = {};
-  }
   const bool cpu = device_.kind == DeviceKind::cpu;
   info.device_name = cpu ? "cpu" : "cuda:" + std::to_string(config.device_index);
   info.max_running_requests = config.max_running_requests.value_or(cpu ? kCpuRequests : kGpuRequests);
@@ -280,7 +273,7 @@ Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegi
   bill_.logits = bytes.logits;
   bill_.step_arrays = bytes.step_arrays;
   bill_.sampler = DeviceExecutor::bytes(executor, info.vocab_size, *gpu->queue).total();
-  bill_.graphs = graph_bytes(executor.buckets.size(), model_config.layers.size());
+  bill_.graphs = graph_bytes(executor.buckets.size(), model_config);
 
   GpuKv kv_size;
   kv_size.bytes_per_page = bytes_per_page(groups_of_cache());

@@ -21,6 +21,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
     runner->logits_ =
         Buffer(device, dense_bytes(ElementType::f32, {options.max_logit_rows, runner->vocab_size()}));
     if (!runner->on_cpu()) runner->arrays_.emplace(device, runner->step_limits(selection.page_size));
+    if (!runner->on_cpu() && runner->has(AttentionType::encoder))
+      runner->encoder_arrays_.emplace(device, options.limits.max_seqs, options.max_encoder_rows);
     runner->activation_bytes_ = model.reserve(options.limits.max_tokens, options.max_logit_rows);
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "no memory for the activations and the attention workspace of " +
@@ -41,6 +43,8 @@ Result<ModelRunner::Bytes> ModelRunner::measure(Model& model, const Selection& s
   bytes.logits =
       static_cast<int64_t>(dense_bytes(ElementType::f32, {options.max_logit_rows, runner.vocab_size()}));
   bytes.step_arrays = StepArrays::block_bytes(runner.step_limits(selection.page_size));
+  if (runner.has(AttentionType::encoder))
+    bytes.step_arrays += EncoderArrays::bytes(options.limits.max_seqs, options.max_encoder_rows);
   bytes.activations = model.activation_bytes(*options.ops, options.limits.max_tokens, options.max_logit_rows);
   return bytes;
 }
@@ -65,9 +69,17 @@ Status ModelRunner::make_groups(const Selection& selection, const BackendRegistr
 }
 
 StepArrays::Limits ModelRunner::step_limits(int page_size) const {
-  return {
-      options_.limits.max_seqs, options_.limits.max_tokens, options_.max_logit_rows, max_pages(), page_size,
-      options_.open_steps + 2,  options_.row_bytes,         options_.logit_row_bytes};
+  StepArrays::Limits limits;
+  limits.max_seqs = options_.limits.max_seqs;
+  limits.max_tokens = options_.limits.max_tokens;
+  limits.max_logit_rows = options_.max_logit_rows;
+  limits.max_pages = std::max<int64_t>(1, max_pages(AttentionType::decoder));
+  limits.max_cross_pages = max_pages(AttentionType::encoder_decoder);
+  limits.page_size = page_size;
+  limits.host_blocks = options_.open_steps + 2;
+  limits.row_bytes = options_.row_bytes;
+  limits.logit_row_bytes = options_.logit_row_bytes;
+  return limits;
 }
 
 AttentionSpec ModelRunner::resolve(AttentionSpec spec, DType activations, KvCacheDType kv_dtype,
@@ -99,6 +111,7 @@ ModelRunner::Bytes ModelRunner::bytes() const {
     bytes.workspace += static_cast<int64_t>(group.workspace.size());
   bytes.activations = activation_bytes_;
   if (arrays_) bytes.step_arrays = arrays_->device_bytes();
+  if (encoder_arrays_) bytes.step_arrays += encoder_arrays_->device_bytes();
   return bytes;
 }
 
@@ -107,12 +120,17 @@ void ModelRunner::set_kv_cache(KvCache& kv) {
   kv_ = &kv;
 }
 
-/// Pages of the longest sequence, at the smallest page size of its groups.
-int64_t ModelRunner::max_pages() const {
-  int64_t most = 1;
+bool ModelRunner::has(AttentionType type) const {
+  return std::ranges::any_of(groups_, [&](const Group& group) { return group.spec.type == type; });
+}
+
+/// Pages of the most keys that attention of `type` reads of one sequence; 0 = the model has none.
+int64_t ModelRunner::max_pages(AttentionType type) const {
+  int64_t most = 0;
   for (const Group& group : groups_)
-    most =
-        std::max(most, (int64_t{group.limits.max_kv_len} + group.spec.page_size - 1) / group.spec.page_size);
+    if (group.spec.type == type)
+      most = std::max(most,
+                      (int64_t{group.limits.max_kv_len} + group.spec.page_size - 1) / group.spec.page_size);
   return most;
 }
 
@@ -154,12 +172,7 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   FOVEA_CHECK(kv_ && batch.num_logit_rows() <= options_.max_logit_rows);
   const Status planned = timed([&] { return plan(batch, stream); });
   FOVEA_RETURN_IF_ERROR(planned);
-  if (batch.encoder().encodes()) {
-    EncodeInput input = batch.encoder().input();
-    input.attention = this;
-    input.kv = kv_;
-    FOVEA_RETURN_IF_ERROR(model_.encode(input, stream));
-  }
+  if (batch.encoder().encodes()) FOVEA_RETURN_IF_ERROR(model_.encode(encode_input(batch), stream));
   ForwardInput input = batch.input();
   input.attention = this;
   input.kv = kv_;
@@ -167,8 +180,38 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   return model_.forward(input, logits().as<float>(), stream);
 }
 
+EncodeInput ModelRunner::encode_input(const BatchBuilder& batch) {
+  EncodeInput input = batch.encoder().input();
+  input.attention = this;
+  input.kv = kv_;
+  return input;
+}
+
+/// Encodes the step's new inputs on the device. Nothing that was queued reads the batch afterwards.
+Status ModelRunner::encode_there(const BatchBuilder& batch, Stream& stream) {
+  const BatchMeta host = batch.encoder().self_meta();
+  const auto encode = [&]() -> Status {
+    FOVEA_TRY(meta, encoder_arrays_->upload(host, stream));
+    PhaseSplit split;
+    split.host_q_offsets = host.q_offsets;
+    split.host_kv_lens = host.kv_lens;
+    const Status planned = timed([&]() -> Status {
+      for (Group& group : groups_)
+        if (group.spec.type == AttentionType::encoder)
+          FOVEA_RETURN_IF_ERROR(plan(group, meta, split, stream));
+      return {};
+    });
+    FOVEA_RETURN_IF_ERROR(planned);
+    return model_.encode(encode_input(batch), stream);
+  };
+  const Status encoded = encode();
+  if (!encoded) (void)options_.ops->device().synchronize(stream);  // else encode() has waited
+  return encoded;
+}
+
 Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more) {
-  FOVEA_CHECK(kv_ && !batch.encoder().encodes());
+  FOVEA_CHECK(kv_);
+  if (encoder_arrays_ && batch.encoder().encodes()) FOVEA_RETURN_IF_ERROR(encode_there(batch, stream));
   const Status copied = arrays_->upload(batch, stream, more);
   logit_rows_ = arrays_->tensors().logit_rows.size(0);
   FOVEA_CHECK(logit_rows_ <= options_.max_logit_rows);
@@ -176,11 +219,14 @@ Status ModelRunner::upload(const BatchBuilder& batch, Stream& stream, const Step
 }
 
 Status ModelRunner::launch(Stream& stream) {
-  BatchMeta meta = arrays_->meta();
-  meta.num_pages = kv_->num_pages(0);
   const Status planned = timed([&]() -> Status {
-    for (Group& group : groups_)
-      FOVEA_RETURN_IF_ERROR(plan(group, meta, arrays_->split(), stream));
+    for (Group& group : groups_) {
+      if (group.spec.type == AttentionType::encoder) continue;  // planned where it runs
+      const bool cross = group.spec.type == AttentionType::encoder_decoder;
+      BatchMeta meta = cross ? arrays_->cross_meta() : arrays_->meta();
+      meta.num_pages = kv_->num_pages(0);
+      FOVEA_RETURN_IF_ERROR(plan(group, meta, cross ? arrays_->cross_split() : arrays_->split(), stream));
+    }
     return {};
   });
   FOVEA_RETURN_IF_ERROR(planned);
@@ -229,10 +275,14 @@ std::vector<AttentionUse> ModelRunner::attention() const {
 }
 
 void ModelRunner::count_replay() {
-  BatchMeta meta;
-  meta.q_offsets = arrays_->split().host_q_offsets;
-  meta.kv_lens = arrays_->split().host_kv_lens;
   for (size_t g = 0; g < groups_.size(); ++g) {
+    const AttentionType type = groups_[g].spec.type;
+    if (type == AttentionType::encoder) continue;
+    const PhaseSplit& split =
+        type == AttentionType::encoder_decoder ? arrays_->cross_split() : arrays_->split();
+    BatchMeta meta;
+    meta.q_offsets = split.host_q_offsets;
+    meta.kv_lens = split.host_kv_lens;
     const AttentionWork work = attention_work(groups_[g].spec, meta);
     for (size_t layers = static_cast<size_t>(std::ranges::count(group_of_, g)); layers > 0; --layers) {
       ++groups_[g].replayed.calls;

@@ -11,6 +11,7 @@
 
 #include "attention/phased.h"
 #include "engine/batch_builder.h"
+#include "engine/encoder_arrays.h"
 #include "engine/step_arrays.h"
 #include "fovea/engine_stats.h"
 #include "kv/kv_cache.h"
@@ -69,7 +70,8 @@ class ModelRunner final : public StepAttention {
   std::span<float> logits(int row) const;
 
   /// The two halves of run() on a device that is not the CPU: operations queued between them may change the
-  /// step's arrays, as Ops::take_tokens() does.
+  /// step's arrays, as Ops::take_tokens() does. upload() of a step with encoder inputs runs the encoder, and
+  /// waits for it and for all steps queued before.
   Status upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more = {});
   const StepTensors& tensors() const { return arrays_->tensors(); }
   /// The step as filled up by upload(), whose logits() has as many rows. What it queues can be captured in a
@@ -104,7 +106,10 @@ class ModelRunner final : public StepAttention {
   StepArrays::Limits step_limits(int page_size) const;
   static AttentionLimits limits_of(AttentionType type, const Options& options);
   bool on_cpu() const { return &options_.ops->device() == &cpu_device(); }
-  int64_t max_pages() const;
+  bool has(AttentionType type) const;
+  int64_t max_pages(AttentionType type) const;
+  EncodeInput encode_input(const BatchBuilder& batch);
+  Status encode_there(const BatchBuilder& batch, Stream& stream);
   Status plan(Group& group, const BatchMeta& meta, const PhaseSplit& split, Stream& stream);
   Status plan(const BatchBuilder& batch, Stream& stream);
   template <class F>
@@ -114,9 +119,11 @@ class ModelRunner final : public StepAttention {
   Options options_;
   KvCache* kv_ = nullptr;
   std::vector<Group> groups_;
-  std::vector<size_t> group_of_;      // for each of attention_specs()
-  std::optional<StepArrays> arrays_;  // none on the CPU
-  Buffer logits_;                     // f32 [max_logit_rows, vocab]
+  std::vector<size_t> group_of_;  // for each of attention_specs()
+  // None on the CPU; the second only with an encoder.
+  std::optional<StepArrays> arrays_;
+  std::optional<EncoderArrays> encoder_arrays_;
+  Buffer logits_;  // f32 [max_logit_rows, vocab]
   int64_t logit_rows_ = 0;
   int64_t activation_bytes_ = 0;
   double plan_seconds_ = 0;

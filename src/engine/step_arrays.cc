@@ -26,11 +26,13 @@ int64_t StepArrays::block_bytes(const Limits& limits) {
   const auto rows = static_cast<size_t>(std::max(limits.max_tokens, limits.max_seqs));
   const auto logit_rows = static_cast<size_t>(std::max(limits.max_logit_rows, limits.max_seqs));
   constexpr size_t kInt = sizeof(int32_t), kLong = sizeof(int64_t);
+  const int64_t pages = limits.max_pages + limits.max_cross_pages;
+  const size_t cross = limits.max_cross_pages > 0 ? padded(seqs * kInt) + padded((seqs + 1) * kInt) : 0;
   return static_cast<int64_t>(2 * padded(rows * kInt) + padded(rows * kLong) + padded(logit_rows * kInt) +
                               rows * limits.row_bytes + logit_rows * limits.logit_row_bytes +
                               kMaxRowArrays * Device::kAlignment + 3 * padded((seqs + 1) * kInt) +
-                              padded(seqs * kInt) +
-                              padded(dense_bytes(ElementType::i32, {limits.max_seqs, limits.max_pages})));
+                              padded(seqs * kInt) + cross +
+                              padded(dense_bytes(ElementType::i32, {limits.max_seqs, pages})));
 }
 
 StepArrays::StepArrays(Device& device, const Limits& limits)
@@ -57,6 +59,23 @@ std::span<T> StepArrays::put(std::span<const T> values, size_t count, size_t cap
   T* const host = reinterpret_cast<T*>(reserve(element_type<T>(), count, capacity, there));
   std::ranges::copy(values, host);
   return {host, count};
+}
+
+/// Places the pages of `seqs` sequences, of `host` and then page 0 for each that fills up the step, from
+/// `page` on, and their places after `begin` in `first`. Returns the end of the pages.
+int32_t* StepArrays::put_pages(const BatchMeta& host, size_t seqs, std::span<int32_t> first,
+                               const int32_t* begin, int32_t* page) const {
+  const size_t given = host.kv_lens.size();
+  for (size_t b = 0; b < seqs; ++b) {
+    first[b] = static_cast<int32_t>(page - begin);
+    if (b < given)
+      page = std::copy_n(host.pages(static_cast<int>(b)),
+                         (host.kv_lens[b] + limits_.page_size - 1) / limits_.page_size, page);
+    else
+      *page++ = 0;
+  }
+  first[seqs] = static_cast<int32_t>(page - begin);
+  return page;
 }
 
 Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More& more) {
@@ -110,23 +129,34 @@ Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More&
   meta_.q_offsets = on_device(q_offsets_, most_seqs + 1);
   split_.prefill_offsets = on_device(split_.prefill_offsets, most_seqs + 1);
   meta_.kv_lens = on_device(kv_lens_, most_seqs);
-  Tensor indptr, indices;
-  const size_t most_pages = most_seqs * static_cast<size_t>(limits_.max_pages);
+  const bool crosses = limits_.max_cross_pages > 0;
+  const BatchMeta& cross = batch.encoder().cross_meta();
+  Tensor indptr, cross_indptr, indices;
   const auto first = put<int32_t>({}, seqs + 1, most_seqs + 1, indptr);
+  std::span<int32_t> cross_first;
+  if (crosses) {
+    FOVEA_CHECK(cross.kv_lens.size() == given_seqs);
+    cross_lens_.assign(cross.kv_lens.begin(), cross.kv_lens.end());
+    cross_lens_.resize(seqs, 1);
+    cross_meta_.kv_lens = on_device(cross_lens_, most_seqs);
+    cross_first = put<int32_t>({}, seqs + 1, most_seqs + 1, cross_indptr);
+  }
+  const size_t most_pages = most_seqs * static_cast<size_t>(limits_.max_pages + limits_.max_cross_pages);
   const size_t begin = offset_;
   auto* page = reinterpret_cast<int32_t*>(reserve(ElementType::i32, most_pages, most_pages, indices));
   const int32_t* const begin_pages = page;
-  for (size_t b = 0; b < seqs; ++b) {
-    first[b] = static_cast<int32_t>(page - begin_pages);
-    if (b < given_seqs)
-      page = std::copy_n(host.pages(static_cast<int>(b)),
-                         (host.kv_lens[b] + limits_.page_size - 1) / limits_.page_size, page);
-    else
-      *page++ = 0;
-  }
-  first[seqs] = static_cast<int32_t>(page - begin_pages);
+  page = put_pages(host, seqs, first, begin_pages, page);
+  if (crosses) page = put_pages(cross, seqs, cross_first, begin_pages, page);
   meta_.kv_indptr = elements(indptr);
   meta_.kv_indices = elements(indices);  // all of its room: entries past the last sequence's are not read
+  if (crosses) {
+    const auto lens = cross_meta_.kv_lens;
+    cross_meta_ = meta_;
+    cross_meta_.kv_lens = lens;
+    cross_meta_.kv_indptr = elements(cross_indptr);
+    cross_split_ = split_;
+    cross_split_.host_kv_lens = cross.kv_lens;
+  }
   const size_t bytes = begin + static_cast<size_t>(page - begin_pages) * sizeof(int32_t);
   return device_.copy_from_host(memory_.data(), blocks_[block_].data(), bytes, stream);
 }

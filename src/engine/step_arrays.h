@@ -27,7 +27,8 @@ class StepArrays {
   /// Maximum sequences, rows and pages of one step.
   struct Limits {
     int max_seqs = 0, max_tokens = 0, max_logit_rows = 0;
-    int64_t max_pages = 0;  ///< of one sequence
+    int64_t max_pages = 0;        ///< of one sequence
+    int64_t max_cross_pages = 0;  ///< of one sequence; 0 = the model has no encoder
     int page_size = 1;
     int host_blocks = 1;                        ///< blocks of host memory, used in turn
     size_t row_bytes = 0, logit_row_bytes = 0;  ///< sums over the RowArrays of a step
@@ -36,7 +37,8 @@ class StepArrays {
   struct More {
     std::span<const RowArray> row_arrays = {};  ///< the same ones in the same order in every step
     /// A decode step of fewer rows is filled up to this many sequences of one row: token 0 at position 0,
-    /// nothing written, and the key of page 0. 0 = not filled up. `row_arrays` are filled up already.
+    /// nothing written, and the key of page 0 (with an encoder, also as the cross key). 0 = not filled up.
+    /// `row_arrays` are filled up already.
     int rows = 0;
   };
 
@@ -55,6 +57,10 @@ class StepArrays {
   const BatchMeta& meta() const { return meta_; }
   /// batch.split() with its prefill_offsets on the device, and the host's q_offsets and kv_lens.
   const PhaseSplit& split() const { return split_; }
+  /// The same for batch.encoder().cross_meta(), whose pages follow the decoder's in kv_indices. Only with
+  /// max_cross_pages.
+  const BatchMeta& cross_meta() const { return cross_meta_; }
+  const PhaseSplit& cross_split() const { return cross_split_; }
 
   int64_t device_bytes() const { return static_cast<int64_t>(memory_.size()); }
   int64_t host_bytes() const { return static_cast<int64_t>(block_bytes_ * blocks_.size()); }
@@ -65,6 +71,8 @@ class StepArrays {
   std::byte* reserve(ElementType type, size_t count, size_t capacity, Tensor& there);
   template <class T>
   std::span<T> put(std::span<const T> values, size_t count, size_t capacity, Tensor& there);
+  int32_t* put_pages(const BatchMeta& host, size_t seqs, std::span<int32_t> first, const int32_t* begin,
+                     int32_t* page) const;
 
   Limits limits_;
   Device& device_;
@@ -72,10 +80,10 @@ class StepArrays {
   size_t block_bytes_ = 0, offset_ = 0;
   std::vector<HostBuffer> blocks_;
   size_t block_ = 0;
-  std::vector<int32_t> q_offsets_, kv_lens_;  // of a step that was filled up
+  std::vector<int32_t> q_offsets_, kv_lens_, cross_lens_;  // of a step that was filled up
   StepTensors tensors_;
-  BatchMeta meta_;
-  PhaseSplit split_;
+  BatchMeta meta_, cross_meta_;
+  PhaseSplit split_, cross_split_;
 };
 
 }  // namespace fovea

@@ -66,8 +66,7 @@ struct ModelLoadOptions {
   uint64_t seed = 0;           ///< of dummy weights
   LoadProgress progress = {};
   /// The weights are checked and described, and place() reads them, straight to its device; until then the
-  /// model can only tell sizes. Not of encoder-decoder models; on devices whose operations have a
-  /// packed_format().
+  /// model can only tell sizes. Only for devices whose operations have a packed_format().
   bool deferred = false;
 };
 

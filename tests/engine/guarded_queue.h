@@ -1,7 +1,9 @@
 #pragma once
 // The queue of a GuardedDevice: operations run at random times, or as late as possible.
 #include <array>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "base/philox.h"
 #include "engine/device_queue.h"
 #include "engine/logprobs.h"
+#include "kernels/cuda/sample/edit_block.h"
 #include "ops/ops.h"
 #include "ops/token_sampler.h"
 #include "tests/reference_device/guarded_device.h"
@@ -59,7 +62,7 @@ class GuardedQueue final : public DeviceQueue {
     return std::unique_ptr<DeviceGraph>(std::make_unique<Graph>(device_, device_.take_back(before)));
   }
 
-  /// As cuda::launch_sample(), for rows without edits.
+  /// As cuda::launch_sample(), for rows without other edits than what a model suppresses and forces.
   Status sample(const cuda::SampleArgs& args) override {
     device_.queue([args, this] {
       for (int r = 0; r < args.num_rows; ++r)
@@ -90,14 +93,23 @@ class GuardedQueue final : public DeviceQueue {
     out.token = Ops::kNoToken;
     out.status = cuda::SampleStatus::skipped;
     if (row.logits_row < 0) return;
-    FOVEA_CHECK(row.edits == 0 && row.mask_row < 0);
+    FOVEA_CHECK(row.mask_row < 0);
     const std::span<const float> logits(args.logits + row.logits_row * args.row_stride,
                                         static_cast<size_t>(args.width));
-    const auto drawable = logits.first(static_cast<size_t>(args.vocab));
+    std::vector<float> edited;
+    std::optional<int32_t> forced;
+    auto drawable = logits.first(static_cast<size_t>(args.vocab));
+    if (row.edits != 0) {
+      edited.assign(drawable.begin(), drawable.end());
+      forced = edit(row, edited);
+      drawable = edited;
+    }
     LogitScan found = scan_logits(drawable);
     if (row.token == cuda::kDrawToken && row.seed == unusable) found.valid = false;
     out.status = found.valid ? cuda::SampleStatus::ok : cuda::SampleStatus::bad_logits;
-    if (found.valid && row.token == cuda::kDrawToken) {
+    if (found.valid && forced) {
+      out.token = *forced;
+    } else if (found.valid && row.token == cuda::kDrawToken) {
       const DrawRule rule{row.temperature, row.top_k, row.top_p, row.min_p};
       TokenSampler sampler;
       out.token = static_cast<int32_t>(
@@ -114,6 +126,23 @@ class GuardedQueue final : public DeviceQueue {
       out.top_ids[out.num_top] = top.token_id;
       out.top_logprobs[out.num_top++] = top.logprob;
     }
+  }
+
+  /// Applies the row's edit block; returns the token that it forces.
+  static std::optional<int32_t> edit(const cuda::SampleRow& row, std::vector<float>& logits) {
+    const auto* const words = reinterpret_cast<const uint32_t*>(static_cast<uintptr_t>(row.edits));
+    const auto& block = *reinterpret_cast<const cuda::EditBlock*>(words);
+    FOVEA_CHECK(block.ends == 0 && block.bias == 0 && block.bad_words == 0 && block.allowed == 0 &&
+                block.penalises == 0);
+    const uint64_t answered = row.position - block.prompt_len;
+    const auto mask = [&](uint32_t first, uint32_t count) {
+      for (uint32_t i = 0; i < count; ++i)
+        logits[words[first + i]] = -std::numeric_limits<float>::infinity();
+    };
+    mask(block.suppressed, block.num_suppressed);
+    if (answered == 0) mask(block.suppressed_first, block.num_suppressed_first);
+    return block.forced_last >= 0 && answered == block.forced_at ? std::optional(block.forced_last)
+                                                                 : std::nullopt;
   }
 
   GuardedDevice& device_;

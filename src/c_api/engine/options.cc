@@ -34,7 +34,6 @@ void read_name(Members& members, const char* key, T& out, std::string_view allow
 void set_device(EngineConfig& config, const EngineDevice& device) {
   config.device = device.info;
   config.device_index = device.index;
-  config.device_is_automatic = device.automatic;
 }
 
 void set_device(EmbedConfig& config, const EngineDevice& device) {
