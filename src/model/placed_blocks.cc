@@ -57,7 +57,7 @@ void BlockPass::leave(const NormWeight& norm, const LinearWeight& out, const Ten
   if (shape_.placement == NormPlacement::residual) q_.norm(norm, x_, x_);
 }
 
-void BlockPass::encoder_layer(const PlacedEncoderLayer& layer, int index, StepAttention& attention) {
+void BlockPass::encoder_layer(const PlacedEncoderLayer& layer, int index, StepAttention* attention) {
   {
     const Arena::Scope scope(arena_);
     const PlacedSelfAttention& block = layer.attention;
@@ -76,7 +76,7 @@ void BlockPass::encoder_layer(const PlacedEncoderLayer& layer, int index, StepAt
     args.kv.k_head_stride = args.kv.v_head_stride = shape_.head_dim();
     args.kv.k = qkv.slice(1, shape_.hidden, shape_.hidden).data;
     args.kv.v = qkv.slice(1, 2 * int64_t{shape_.hidden}, shape_.hidden).data;
-    q_.call([&](Stream& stream) { return attention.forward(index, args, stream); });
+    q_.call([&](Stream& stream) { return attention->forward(index, args, stream); });
     leave(block.norm, block.out, heads);
   }
   feed_forward(layer.mlp);

@@ -51,7 +51,8 @@ class BlockPass {
   Tensor input(const NormWeight& norm);
 
   /// Every row of a sequence sees every other; keys and values are this step's rows, a ragged KvView.
-  void encoder_layer(const PlacedEncoderLayer& layer, int index, StepAttention& attention);
+  /// `attention` is null in a dry run.
+  void encoder_layer(const PlacedEncoderLayer& layer, int index, StepAttention* attention);
   /// Causal, over the paged KV cache.
   void self_attention(const PlacedSelfAttention& block, int layer, const StepTensors& step);
   /// Over the encoder's keys and values, in separate pages of the same cache layer.

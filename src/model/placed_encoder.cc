@@ -31,7 +31,7 @@ Tensor encoder_forward(const BlockShape& shape, const PlacedEncoder& weights, in
   }
   if (weights.embedding_norm) queue.norm(weights.embedding_norm, x, x);
   for (size_t i = 0; i < weights.layers.size(); ++i)
-    pass.encoder_layer(weights.layers[i], static_cast<int>(i), *step.attention);
+    pass.encoder_layer(weights.layers[i], static_cast<int>(i), step.attention);
   return x;
 }
 

@@ -97,7 +97,7 @@ Tensor encode_cross(const EncoderDecoderShape& shape, const PlacedEncoderDecoder
   if (w.encoder_embedding_norm) queue.norm(w.encoder_embedding_norm, pass.x(), pass.x());
   const auto first = 2 * static_cast<int>(w.decoder.size());  // after the decoder's own and cross attentions
   for (size_t i = 0; i < w.encoder.size(); ++i)
-    pass.encoder_layer(w.encoder[i], first + static_cast<int>(i), *input.attention);
+    pass.encoder_layer(w.encoder[i], first + static_cast<int>(i), input.attention);
   if (w.encoder_final_norm) queue.norm(w.encoder_final_norm, pass.x(), pass.x());
   const Tensor hidden = pass.input({});
   for (size_t i = 0; i < w.decoder.size(); ++i) {
