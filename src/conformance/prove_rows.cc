@@ -225,7 +225,7 @@ void Prover::prove_own_kernels() {
         not_own_.insert({i, phase});
       else
         rows = std::move(own);
-      constexpr int kRounds = 12;  // not every case depends on the value
+      constexpr int kRounds = 24;  // not every case depends on the value
       wants.push_back({std::move(rows), lacking, kRounds});
       asked.emplace_back(i, phase);
     }
