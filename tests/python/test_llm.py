@@ -61,6 +61,7 @@ class Seed(unittest.TestCase):
     def test_method_1(self):
         llm = LLM(
             model=DEMO,
+            device="cpu",
             attention_config=AttentionConfig(backend=AttentionBackendEnum.CPU_ATTN),
         )
         self.assertIn("CPU_ATTN", llm.explain())
@@ -69,6 +70,7 @@ class Seed(unittest.TestCase):
     def test_method_2(self):
         llm = LLM(
             model=DEMO,
+            device="cpu",
             attention_backend="TORCH_NATIVE",
         )
         self.assertIn("TORCH_NATIVE", llm.explain())
@@ -519,7 +521,7 @@ class Life(unittest.TestCase):
     def test_fork(self):
         run = self.run_code(
             "import os, sys, fovea\n"
-            "llm = fovea.LLM(sys.argv[1])\n"
+            "llm = fovea.LLM(sys.argv[1], device='cpu')\n"
             "params = fovea.SamplingParams(temperature=0)\n"
             "llm.generate('x', params)\n"
             "child = os.fork()\n"
@@ -528,7 +530,7 @@ class Life(unittest.TestCase):
             "        llm.generate('x', params)\n"
             "    except ValueError as error:\n"
             "        assert 'fork' in str(error), error\n"
-            "    assert len(fovea.LLM(sys.argv[1]).generate('x', params)) == 1\n"
+            "    assert len(fovea.LLM(sys.argv[1], device='cpu').generate('x', params)) == 1\n"
             "    sys.exit(0)\n"
             "assert os.waitpid(child, 0)[1] == 0\n"
             "assert len(llm.generate('x', params)) == 1\n"
