@@ -16,14 +16,14 @@ namespace fovea {
 
 enum class Mutation : int {
   none,
-  window_wider,    ///< visibility.h: every window is one key wider
-  chunk_shifted,   ///< visibility.h: every chunk boundary is one key earlier
-  merge_unscaled,  ///< splits are combined without rescaling to a common maximum
-  split_twice,     ///< the last split is added twice
-  split_lost,      ///< the last split is not added
-  fold_unscaled,   ///< fold_*: in a GPU decode kernel that combines splits itself
-  fold_twice,
-  fold_lost,
+  window_wider,            ///< visibility.h: every window is one key wider
+  chunk_shifted,           ///< visibility.h: every chunk boundary is one key earlier
+  merge_unscaled,          ///< splits are combined without rescaling to a common maximum
+  split_twice,             ///< the last split is added twice
+  split_lost,              ///< the last split is not added
+  fused_combine_unscaled,  ///< fused_combine_*: in a GPU decode kernel that combines splits itself
+  fused_combine_twice,
+  fused_combine_lost,
   group_lost,       ///< a warp's keys are missing from its block's sum
   borders_by_work,  ///< split boundaries of the keys depend on the distribution of work
   offsets_of_32_bits,

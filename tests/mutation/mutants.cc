@@ -95,10 +95,11 @@ void add_hooks(std::vector<Defect>& all) {
        {"cpu", "sm80", "sm90", "portable"});
   hook("split-twice", "the last split is merged twice", split_twice, {"cpu", "sm80", "sm90", "portable"});
   hook("split-lost", "the last split is not merged", split_lost, {"cpu", "sm80", "sm90", "portable"});
-  hook("fold-unscaled", "splits are not brought to one maximum where decode kernels merge them themselves",
-       fold_unscaled, {"sm80", "sm90"});
-  hook("fold-twice", "the last split is merged twice there", fold_twice, {"sm80", "sm90"});
-  hook("fold-lost", "the last split is not merged there", fold_lost, {"sm80", "sm90"});
+  hook("fused-combine-unscaled",
+       "splits are not brought to one maximum where decode kernels combine them themselves",
+       fused_combine_unscaled, {"sm80", "sm90"});
+  hook("fused-combine-twice", "the last split is merged twice there", fused_combine_twice, {"sm80", "sm90"});
+  hook("fused-combine-lost", "the last split is not merged there", fused_combine_lost, {"sm80", "sm90"});
   hook("group-lost", "the keys of one group of warps are left out of a decode kernel's sum", group_lost,
        {"sm80", "sm90"});
   hook("borders-by-work", "splits begin at other keys when the work is shared by threads", borders_by_work,

@@ -17,9 +17,9 @@ __device__ __forceinline__ float planted_weight(float weight, int part, int part
 
 /// The same in an attention kernel that combines partial results itself.
 __device__ __forceinline__ float planted_combine_weight(float weight, int part, int parts) {
-  if (mutated(Mutation::fold_unscaled)) return 1.0f;
-  if (part + 1 == parts && mutated(Mutation::fold_twice)) return 2.0f * weight;
-  if (part + 1 == parts && mutated(Mutation::fold_lost)) return 0.0f;
+  if (mutated(Mutation::fused_combine_unscaled)) return 1.0f;
+  if (part + 1 == parts && mutated(Mutation::fused_combine_twice)) return 2.0f * weight;
+  if (part + 1 == parts && mutated(Mutation::fused_combine_lost)) return 0.0f;
   return weight;
 }
 
