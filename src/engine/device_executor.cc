@@ -58,7 +58,7 @@ DeviceExecutor::~DeviceExecutor() {
 }
 
 bool DeviceExecutor::samples_on_host(const SequenceSampling& sampling) const {
-  return edits_.need(sampling.processor) == EditSlots::Need::too_large;
+  return sampling.constraint != nullptr || edits_.need(sampling.processor) == EditSlots::Need::too_large;
 }
 
 Ticket DeviceExecutor::submit(const Step& step) {

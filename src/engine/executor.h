@@ -9,6 +9,7 @@
 #include "engine/batch_builder.h"
 #include "engine/logits_processor.h"
 #include "engine/scheduler.h"
+#include "engine/token_constraint.h"
 #include "fovea/engine.h"
 #include "fovea/engine_stats.h"
 
@@ -19,7 +20,8 @@ struct SequenceSampling {
   const SamplingParams* params = nullptr;
   LogitsProcessor* processor = nullptr;
   uint64_t seed = 0;
-  size_t vocab = 0;  ///< only ids below are sampled; the other logits pad the vocabulary
+  size_t vocab = 0;                       ///< only ids below are sampled; the other logits pad the vocabulary
+  TokenConstraint* constraint = nullptr;  ///< in the state after the sequence's tokens; null = none
 };
 
 /// A chunk of a step, and the results requested from its logit rows. Every row is checked for unusable

@@ -47,9 +47,10 @@ void LogitRows::evaluate(int index, std::span<float> logits, Sampler& sampler) {
   const Sequence& sequence = *row.sequence->chunk.sequence;
   if (row.samples) {
     const SequenceSampling& sampling = *row.sequence->sampling;
-    const auto sampled = sampler.sample(logits.first(sampling.vocab), *sampling.params, sampling.seed,
-                                        static_cast<uint64_t>(row.position) + 1, sampling.processor,
-                                        sequence.tokens, static_cast<size_t>(sequence.prompt_len));
+    const auto sampled =
+        sampler.sample(logits.first(sampling.vocab), *sampling.params, sampling.seed,
+                       static_cast<uint64_t>(row.position) + 1, sampling.processor, sequence.tokens,
+                       static_cast<size_t>(sequence.prompt_len), sampling.constraint);
     if (!sampled) {
       row.status = sampled.error();
       return;

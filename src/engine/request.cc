@@ -161,12 +161,16 @@ void Request::accept(int32_t token, std::optional<TokenLogprobs> logprobs) {
     text_->push(token, text);
     push_text(text);
   }
-  if (!finished() && output_.completion_tokens >= max_new_tokens_) finish(FinishReason::length);
+  if (finished()) return;
+  if (constraint_ && !constraint_->advance(token))
+    finish(FinishReason::stop);
+  else if (output_.completion_tokens >= max_new_tokens_)
+    finish(FinishReason::length);
 }
 
 void Request::finish(FinishReason reason, Error error) {
   FOVEA_CHECK(!finished());
-  if (reason == FinishReason::length)
+  if (reason == FinishReason::length || reason == FinishReason::stop)
     flush_text();
   else
     stops_.finish(output_.text);  // ended from outside: flush_text() would emit a partial character

@@ -53,7 +53,12 @@ class Request {
   /// The request id, shared by all n answers.
   uint64_t group() const { return output_.id; }
   int index() const { return output_.index; }
-  SequenceSampling sequence_sampling() { return {&sampling_, &processor_, seed_, sampled_vocab()}; }
+  SequenceSampling sequence_sampling() {
+    return {&sampling_, &processor_, seed_, sampled_vocab(), constraint_.get()};
+  }
+  /// Before the request is added to the engine; null = none. A token after which the constraint lets nothing
+  /// follow ends the answer.
+  void set_constraint(std::unique_ptr<TokenConstraint> constraint) { constraint_ = std::move(constraint); }
   /// False = scoring only, nothing is generated.
   bool generates() const { return max_new_tokens_ > 0; }
   bool finished() const { return output_.finish != FinishReason::none; }
@@ -93,6 +98,7 @@ class Request {
   OutputSink sink_;
   std::function<void()> on_start_;
   LogitsProcessor processor_;
+  std::unique_ptr<TokenConstraint> constraint_;
   uint64_t seed_ = 0;
   int max_new_tokens_;
   int prompt_logprobs_wanted_;

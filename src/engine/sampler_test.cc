@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 
+#include "engine/token_constraint_test_support.h"
 #include "ops/cpu_ops.h"
 
 namespace fovea {
@@ -261,6 +262,38 @@ TEST(Sampler, DrawsWhatTheOperationDraws) {
                    static_cast<uint64_t>(position[r])),
               tokens[r])
         << r;
+  }
+}
+
+TEST(Sampler, AConstraintMasksTheRowAndTheParametersApplyToTheRest) {
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal(0, 3);
+  Sampler sampler;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    std::vector<float> logits(70);
+    for (float& x : logits)
+      x = normal(rng);
+    test::HashConstraint constraint(seed, 4);
+    for (uint64_t i = 0; i < seed % 4; ++i) {  // some states allow every token
+      int32_t token = 0;
+      while (!constraint.advance(token))
+        ++token;
+    }
+    std::vector<float> by_hand = logits;
+    for (size_t i = 0; i < by_hand.size(); ++i)
+      if (!constraint.allows(static_cast<int32_t>(i))) by_hand[i] = -kInf;
+    SamplingParams p = params(seed % 2 == 0 ? 0.0f : 1.0f, seed % 3 == 0 ? 5 : 0);
+    p.logit_bias = {{3, 2.5f}, {40, -1}};
+    const std::vector<int32_t> tokens = {1, 2, 3};
+    LogitsProcessor processor(p, {}, {}), other(p, {}, {});
+    const std::vector<float> before = logits;
+    const auto got = sampler.sample(logits, p, seed, 3, &processor, tokens, 2, &constraint);
+    EXPECT_EQ(logits, before);
+    const auto want = Sampler().sample(by_hand, p, seed, 3, &other, tokens, 2);
+    ASSERT_TRUE(got && want);
+    EXPECT_EQ(*got, *want);
+    EXPECT_TRUE(constraint.allows(*got));
+    EXPECT_EQ(constraint.size(), seed % 4);
   }
 }
 
