@@ -70,8 +70,8 @@ class Start(unittest.TestCase):
             self.assertEqual(server.get("/health").status, 200)
             self.assertTrue(server.complete("2, 4, 6,", max_tokens=4)[0]["text"])
             print(f"\nready after {server.ready_seconds * 1000:.0f} ms")
-            for word in ("KV", "CPU_ATTN", "weights"):  # memory use and the selected backends
-                self.assertIn(word, server.log)
+            for pattern in ("KV", "decode: [A-Z]+_ATTN", "weights"):  # memory use and the selected backends
+                self.assertRegex(server.log, pattern)
 
     def test_only_this_machine_is_served_by_default(self):
         with Server(PROGRAM) as server:
@@ -287,7 +287,8 @@ class Stop(unittest.TestCase):
 class Clients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM)
+        # As many requests wait on a GPU, which runs 256 at once unless told otherwise.
+        cls.server = Server(PROGRAM, "--max-running-requests", "64")
         cls.addClassCleanup(cls.server.kill)
 
     def test_hundreds_that_give_up(self):
@@ -354,6 +355,8 @@ class Clients(unittest.TestCase):
     def test_scrapes_take_no_memory(self):
         """The machine is measured before the server is ready, not while it serves requests."""
         with Server(PROGRAM) as server:
+            if "device: cuda" in server.log:
+                self.skipTest("the rates of a GPU are not measured while an engine uses it")
             server.complete("2, 4, 6,", max_tokens=4)
             before = server.resident_bytes()
 
