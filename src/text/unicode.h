@@ -6,6 +6,8 @@
 
 namespace fovea::text {
 
+/// The general category's short name: "Lu", "Nd", ...; "Cn" where none is assigned.
+std::string_view general_category(uint32_t code_point);
 bool is_white_space(uint32_t code_point);        ///< the White_Space property
 bool is_numeric(uint32_t code_point);            ///< general category Nd, Nl or No
 bool is_word(uint32_t code_point);               ///< \w of UTS #18: alphabetic, marks, Nd, Pc, joiners
