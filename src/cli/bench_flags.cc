@@ -14,7 +14,13 @@ void add_bench(CLI::App& root, BenchFlags& f) {
       ->capture_default_str();
   model.add_option("--new-tokens", f.model.new_tokens)->check(CLI::Range(2, 1 << 24))->capture_default_str();
   model.add_option("--batch", f.model.batch)->check(CLI::Range(1, 4096))->capture_default_str();
+  takes_file(
+      model.add_option("--steps", f.model.steps,
+                       "On a GPU: a JSON file of a decode and a prefill step's operations, each with its "
+                       "time, its floor and its kernels"));
+  takes_file(model.add_option("--svg", f.model.svg, "On a GPU: a picture of the decode step"));
   add_json_flag(model, f.model.model);
+  add_profile_flag(model, f.model.model);
   add_model_flags(model, f.model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");

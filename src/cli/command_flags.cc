@@ -49,6 +49,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
                  "The same of the prompt's tokens (JSON only)")
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
+  add_profile_flag(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }

@@ -22,6 +22,7 @@ void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text);
 /// --device of a command that runs a model.
 void add_device(CLI::App& app, ModelFlags& f);
 void add_json_flag(CLI::App& app, ModelFlags& f);
+void add_profile_flag(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);
 void add_max_logprobs(CLI::App& app, ModelFlags& f);

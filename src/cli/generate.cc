@@ -4,6 +4,7 @@
 #include "cli/batch.h"
 #include "cli/encoder_rows.h"
 #include "cli/engine_stats.h"
+#include "cli/profile_file.h"
 #include "cli/stream_answer.h"
 
 namespace fovea::cli {
@@ -179,6 +180,7 @@ Status run_generate(const GenerateFlags& flags) {
   FOVEA_TRY(source, rows_of_flags(flags));
   FOVEA_TRY(chat, chat_request(flags.chat_template));
   FOVEA_TRY(output, OutputFile::open(flags.output, flags.input.empty() ? flags.prompt_file : flags.input));
+  FOVEA_TRY(profile, ProfileFile::start(flags.model, "generate"));
   FOVEA_TRY(engine, make_engine(flags.model));
   FOVEA_TRY(encoder, EncoderRows::create(*engine, flags.model.generation_config));
   std::fputs(describe_start(engine->info()).c_str(), stderr);
@@ -187,7 +189,7 @@ Status run_generate(const GenerateFlags& flags) {
                         : flags.sampling.n.value_or(1) > 1 ? print_answers(*engine, make, source)
                                                            : stream_prompts(*engine, make, source);
   if (flags.stats) std::fputs(describe_stats(engine->stats()).c_str(), stderr);
-  return status;
+  return profile.finish(status);
 }
 
 }  // namespace fovea::cli

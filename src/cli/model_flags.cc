@@ -121,6 +121,13 @@ void add_device(CLI::App& app, ModelFlags& f) {
       {"auto", "cpu", "cuda"});
 }
 
+void add_profile_flag(CLI::App& app, ModelFlags& f) {
+  start_group(app, "Profile");
+  takes_file(app.add_option("--profile", f.profile,
+                            "A trace of what threads and the GPU do, for ui.perfetto.dev: the newest million "
+                            "ranges and kernels"));
+}
+
 void add_json_flag(CLI::App& app, ModelFlags& f) {
   app.add_flag("--json", f.json, "Results as JSON");
 }

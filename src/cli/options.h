@@ -37,6 +37,7 @@ struct ModelFlags {
   std::string generation_config = "auto";
   int max_logprobs = 20;
   bool json = false;
+  std::string profile;  ///< a file
   std::string chat_template, chat_template_name;
   std::vector<FlagNote> notes;               ///< on other engines' flags and on deprecated flags
   std::vector<EnvironmentNote> environment;  ///< variables about attention
@@ -124,6 +125,7 @@ struct BenchModelFlags {
   int prompt_tokens = 512;
   int new_tokens = 64;
   int batch = 1;
+  std::string steps, svg;  ///< files
 };
 
 struct BenchAttentionFlags {

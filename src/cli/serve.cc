@@ -15,6 +15,7 @@
 #include "base/same_name.h"
 #include "cli/explain.h"
 #include "cli/json_io.h"
+#include "cli/profile_file.h"
 #include "cli/terminal.h"
 #include "files/model_folder.h"
 #include "model/config.h"
@@ -330,6 +331,7 @@ Status run_serve(const ServeFlags& flags) {
                 server_config(flags),
                 [door](std::shared_ptr<http::Exchange> exchange) { (*door)(std::move(exchange)); },
                 [door](int status, std::string_view message) { return door->error(status, message); }));
+  FOVEA_TRY(profile, ProfileFile::start(flags.model, "serve"));
   FOVEA_TRY(model, load(flags, door->progress()));
   server::ServiceConfig config;
   config.served_names = served_names(flags);
@@ -372,7 +374,7 @@ Status run_serve(const ServeFlags& flags) {
       announce("fovea: the engine has failed: " + failure->message);
       std::_Exit(1);
     }
-  return {};
+  return profile.finish({});
 }
 
 }  // namespace fovea::cli

@@ -24,4 +24,8 @@ std::vector<GpuInfo> list_gpus();
 /// Read bandwidth in bytes per second over `bytes` of device memory, the best of `repeats` passes.
 Result<double> measure_gpu_read_bandwidth(int device, int64_t bytes, int repeats);
 
+/// Floating-point operations a second of bf16 matrix products of `size` x `size` x `size` by cuBLASLt, the
+/// mean of `repeats`. Error: the library is not found.
+Result<double> measure_gpu_matmul_rate(int device, int64_t size, int repeats);
+
 }  // namespace fovea

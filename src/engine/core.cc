@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 namespace {
@@ -80,8 +81,20 @@ Request& EngineCore::request_of(const Sequence& sequence) const {
 
 bool EngineCore::submit_next() {
   const Time start = std::chrono::steady_clock::now();
-  const auto chunks = scheduler_.schedule();
+  const auto chunks = [&] {
+    const profile::Range range("schedule");
+    return scheduler_.schedule();
+  }();
   if (chunks.empty()) return false;
+  prepare(chunks, start);
+  const profile::Range range("submit", static_cast<int64_t>(chunks.size()));
+  open_.back().ticket = executor_.submit({batch_, sequence_steps_});
+  return true;
+}
+
+/// Builds the batch of a step, the newest of open_.
+void EngineCore::prepare(std::span<const ScheduledChunk> chunks, Time start) {
+  const profile::Range range("prepare");
   batch_.build(chunks, scheduler_.config().page_size);
   OpenStep& step = open_.emplace_back();
   step.start = start;
@@ -94,8 +107,6 @@ bool EngineCore::submit_next() {
   }
   for (Request* request : step.requests)
     request->mark_started(start);
-  step.ticket = executor_.submit({batch_, sequence_steps_});
-  return true;
 }
 
 SequenceStep EngineCore::sequence_step(Request& request, const ScheduledChunk& chunk) const {
@@ -115,7 +126,10 @@ void EngineCore::step(const std::function<void()>& before_emit) {
   if (open_.empty()) return;
   const OpenStep step = std::move(open_.front());
   open_.pop_front();
-  StepResult result = executor_.wait(step.ticket);
+  StepResult result = [&] {
+    const profile::Range range("wait");
+    return executor_.wait(step.ticket);
+  }();
   // Skips requests that were cancelled or that an earlier step ended.
   const auto live = [](const Request* request) { return !request->finished(); };
   std::vector<Request*> requests;
@@ -125,6 +139,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     FOVEA_CHECK(result.sequences.size() == step.chunks.size());
     scheduler_.commit();
     const Time computed = std::chrono::steady_clock::now();
+    const profile::Range range("deliver");
     for (size_t i = 0; i < step.chunks.size(); ++i)
       if (live(step.requests[i])) deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
   } else {
@@ -140,8 +155,11 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     if (request->finished()) ended_.push_back(take(*request));
   }
   before_emit();
-  for (Request* request : requests)
-    request->emit(end);
+  {
+    const profile::Range range("emit");
+    for (Request* request : requests)
+      request->emit(end);
+  }
   drop_ended();
   failure_ = executor_.failure();
   if (failure_) end_all(FinishReason::error, *failure_);
@@ -155,6 +173,11 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   for (const ScheduledChunk& chunk : step.chunks) {
     rows += chunk.count;
     if (chunk.decode) decodes += chunk.count;
+  }
+  if (profile::watched(profile::kRanges)) {
+    profile::count("running", scheduler_.running());
+    profile::count("waiting", scheduler_.waiting());
+    profile::count("KV pages used", static_cast<double>(scheduler_.pages_in_use()));
   }
   ++stats_.steps;
   stats_.busy_seconds += seconds;

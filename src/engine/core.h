@@ -54,6 +54,7 @@ class EngineCore {
   };
 
   bool submit_next();
+  void prepare(std::span<const ScheduledChunk> chunks, Time start);
   SequenceStep sequence_step(Request& request, const ScheduledChunk& chunk) const;
   void count_step(const OpenStep& step, const StepResult& result, Time end);
   void add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) const;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "engine/logit_rows.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 
@@ -18,6 +19,7 @@ Ticket CpuExecutor::submit(const Step& step) {
   result_.plan_seconds = runner_.plan_seconds() - planned;
   result_.attention_seconds = runner_.attention_seconds() - attended;
   if (result_.status.ok()) {
+    const profile::Range range("sample", static_cast<int64_t>(step.sequences.size()));
     LogitRows rows(step.sequences);
     const auto evaluate = [&](int64_t row, int worker) {
       const int index = static_cast<int>(row);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/graph_buckets.h"
+#include "ops/op_work.h"
 
 namespace fovea {
 namespace {
@@ -96,8 +97,14 @@ int DeviceExecutor::bucket_of(const Step& step) const {
 
 Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
   open.bucket = bucket_of(step);
+  const bool watched = profile::watched(profile::kOps);
+  if (watched) profile::begin_step(describe_step(step, open));
   FOVEA_RETURN_IF_ERROR(collect_rows(step, open));
-  FOVEA_RETURN_IF_ERROR(upload(step.batch, open.bucket));
+  {
+    const profile::Op op(queue_.stream(), "copy_arrays");
+    FOVEA_RETURN_IF_ERROR(upload(step.batch, open.bucket));
+  }
+  if (watched) profile::set_attention(runner_.attention_work());
   FOVEA_RETURN_IF_ERROR(queue_.wait_for_copies());  // of the results that the sampler overwrites
   FOVEA_RETURN_IF_ERROR(queue_.mark(mark(open.number, uploaded)));
   if (open.bucket > 0)
@@ -106,10 +113,24 @@ Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
     FOVEA_RETURN_IF_ERROR(compute(&open));
   FOVEA_RETURN_IF_ERROR(copy_logits(open));
   FOVEA_RETURN_IF_ERROR(queue_.mark(mark(open.number, sampled)));
-  if (open.rows.size() > 0)
+  if (open.rows.size() > 0) {
+    const profile::Op op(queue_.stream(), "copy_results");
     FOVEA_RETURN_IF_ERROR(queue_.copy_beside(host_results(open.number), results_.data(),
                                              static_cast<size_t>(open.rows.size() * kResultBytes)));
+  }
   return queue_.mark_beside(mark(open.number, returned));
+}
+
+profile::StepInfo DeviceExecutor::describe_step(const Step& step, const OpenStep& open) const {
+  profile::StepInfo info;
+  info.number = open.number;
+  info.decode_rows = open.decode_rows;
+  info.prefill_rows = open.prefill_rows;
+  info.rows = open.bucket > 0 ? open.bucket : open.decode_rows + open.prefill_rows;
+  info.replay = open.bucket > 0 && graphs_.contains(open.bucket) && !profile::watched(profile::kEager);
+  for (const int32_t keys : step.batch.meta().kv_lens)
+    info.kv_tokens += keys;
+  return info;
 }
 
 /// Fills from_ and sample_rows_, and registers the tokens that the step samples.
@@ -193,18 +214,22 @@ Status DeviceExecutor::compute(const OpenStep* marked) {
   args.failed_token = 0;  // a later step may embed it
   args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
   args.scratch = scratch_.data();
+  const profile::Op op(queue_.stream(), "sample", -1, [&] { return rows_work({&logits}); });
   return queue_.sample(args);
 }
 
 /// The first step of a bucket runs at once, which loads its kernels; then it is captured for the others.
 Status DeviceExecutor::compute_in_graph(OpenStep& open) {
-  if (const auto graph = graphs_.find(open.bucket); graph != graphs_.end()) {
+  const bool eager = profile::watched(profile::kEager);
+  if (const auto graph = graphs_.find(open.bucket); graph != graphs_.end() && !eager) {
     ++counts_.replays;
     runner_.count_replay();
+    const profile::Op op(queue_.stream(), profile::kReplay);
     FOVEA_RETURN_IF_ERROR(graph->second->replay());
     return queue_.mark(mark(open.number, computed));
   }
   FOVEA_RETURN_IF_ERROR(compute(&open));
+  if (eager) return {};
   if (const Status captured = capture(open.bucket); !captured) {
     FOVEA_RETURN_IF_ERROR(queue_.health());
     without_graphs(captured.error());
@@ -224,6 +249,7 @@ Status DeviceExecutor::start() {
   FOVEA_RETURN_IF_ERROR(
       queue_.device().copy_from_host(tokens_.data(), zeros.data(), zeros.size(), queue_.stream()));
   FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
+  if (profile::watched(profile::kEager)) return {};
   const Status captured = capture_first();
   if (captured) return {};
   FOVEA_RETURN_IF_ERROR(queue_.health());
@@ -263,6 +289,7 @@ cuda::SampleResult* DeviceExecutor::host_results(uint64_t number) const {
 
 /// Copies the rows whose logits the host needs, before the next step overwrites them.
 Status DeviceExecutor::copy_logits(OpenStep& open) {
+  const profile::Op op(queue_.stream(), "copy_logits");
   const size_t row_bytes = static_cast<size_t>(runner_.vocab_size()) * sizeof(float);
   const auto* const there = static_cast<const std::byte*>(runner_.logits().data);
   for (size_t i = 0; i < open.sequences.size(); ++i) {
@@ -288,8 +315,12 @@ StepResult DeviceExecutor::wait(Ticket ticket) {
   result.plan_seconds = open.plan_seconds;
   if (failure_) open.status = *failure_;
   if (open.status) open.status = await(open);
+  profile::step_done();
   result.status = open.status;
-  if (open.status) evaluate(open, result);
+  if (open.status) {
+    const profile::Range range("sample");
+    evaluate(open, result);
+  }
   for (size_t i = 0; i < open.ids.size(); ++i)
     if (const auto newest = newest_.find(open.ids[i]);
         newest != newest_.end() && newest->second == token_slot(open.number, i))

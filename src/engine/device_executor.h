@@ -17,6 +17,7 @@
 #include "engine/logit_rows.h"
 #include "engine/model_runner.h"
 #include "ops/op_queue.h"
+#include "profile/records.h"
 
 namespace fovea {
 
@@ -95,6 +96,7 @@ class DeviceExecutor final : public Executor {
   }
   int bucket_of(const Step& step) const;
   Status queue(const Step& step, OpenStep& open);
+  profile::StepInfo describe_step(const Step& step, const OpenStep& open) const;
   Status collect_rows(const Step& step, OpenStep& open);
   Status find_edits(OpenStep& open, size_t sequence, cuda::SampleRow& row);
   Status upload(const BatchBuilder& batch, int bucket);

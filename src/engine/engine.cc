@@ -15,6 +15,7 @@
 #include "engine/engine_setup.h"
 #include "fovea/engine.h"
 #include "kernels/cpu/machine.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 namespace {
@@ -132,6 +133,7 @@ std::optional<Error> EngineImpl::failure() const {
 
 void EngineImpl::run() {
   executor_->begin_thread();
+  if (profile::watched(profile::kRanges)) profile::name_thread("engine");
   std::vector<std::unique_ptr<Request>> arrived;
   std::vector<uint64_t> cancelled;
   for (bool stop = false; !stop;) {

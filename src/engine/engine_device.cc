@@ -6,6 +6,7 @@
 #include "engine/engine_gpu.h"
 #include "fovea/engine.h"
 #include "ops/cuda/cuda_ops.h"
+#include "profile/nvtx.h"
 #include "tensor/cuda_device.h"
 
 namespace fovea {
@@ -52,6 +53,7 @@ Result<EngineGpu> EngineGpu::open(int index, DType activations) {
   FOVEA_TRY(queue, make_gpu_queue(*gpu.device, *gpu.stream, index));
   gpu.queue = std::move(queue);
   gpu.queue->begin_thread();
+  profile::attach_nvtx();
   return gpu;
 }
 

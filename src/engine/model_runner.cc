@@ -6,6 +6,7 @@
 
 #include "attention/kv_view.h"
 #include "base/check.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 
@@ -145,6 +146,7 @@ Status ModelRunner::timed(const F& plan) {
 }
 
 Status ModelRunner::plan(Group& group, const BatchMeta& meta, const PhaseSplit& split, Stream& stream) {
+  const profile::Op op(stream, "attention_plan");
   return group.attention.plan(group.spec, group.limits, meta, split,
                               {group.workspace.data(), group.workspace.size()}, stream);
 }
@@ -274,16 +276,29 @@ std::vector<AttentionUse> ModelRunner::attention() const {
   return uses;
 }
 
+AttentionWork ModelRunner::Group::work(const StepArrays& arrays) const {
+  if (spec.type == AttentionType::encoder) return {};
+  const PhaseSplit& split =
+      spec.type == AttentionType::encoder_decoder ? arrays.cross_split() : arrays.split();
+  BatchMeta meta;
+  meta.q_offsets = split.host_q_offsets;
+  meta.kv_lens = split.host_kv_lens;
+  return fovea::attention_work(spec, meta);
+}
+
+std::vector<profile::OpWork> ModelRunner::attention_work() const {
+  std::vector<profile::OpWork> out;
+  for (const Group& group : groups_) {
+    const AttentionWork work = group.work(*arrays_);
+    out.push_back({work.bytes, work.flops});
+  }
+  return out;
+}
+
 void ModelRunner::count_replay() {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const AttentionType type = groups_[g].spec.type;
-    if (type == AttentionType::encoder) continue;
-    const PhaseSplit& split =
-        type == AttentionType::encoder_decoder ? arrays_->cross_split() : arrays_->split();
-    BatchMeta meta;
-    meta.q_offsets = split.host_q_offsets;
-    meta.kv_lens = split.host_kv_lens;
-    const AttentionWork work = attention_work(groups_[g].spec, meta);
+    if (groups_[g].spec.type == AttentionType::encoder) continue;
+    const AttentionWork work = groups_[g].work(*arrays_);
     for (size_t layers = static_cast<size_t>(std::ranges::count(group_of_, g)); layers > 0; --layers) {
       ++groups_[g].replayed.calls;
       groups_[g].replayed.work += work;
@@ -292,7 +307,9 @@ void ModelRunner::count_replay() {
 }
 
 Status ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {
-  return groups_[group_of_[static_cast<size_t>(index)]].attention.forward(args, stream);
+  const size_t group = group_of_[static_cast<size_t>(index)];
+  const profile::Op op(stream, "attention", index, [] { return profile::OpWork(); }, static_cast<int>(group));
+  return groups_[group].attention.forward(args, stream);
 }
 
 }  // namespace fovea

@@ -17,6 +17,7 @@
 #include "kv/kv_cache.h"
 #include "model/model.h"
 #include "ops/cpu_ops.h"
+#include "profile/records.h"
 
 namespace fovea {
 
@@ -78,6 +79,9 @@ class ModelRunner final : public StepAttention {
   /// graph that serves every later step which is filled up to the same number of rows.
   Status launch(Stream& stream);
 
+  /// The work of one layer of the uploaded step, by the group that profiles name with an attention operation.
+  std::vector<profile::OpWork> attention_work() const;
+
   /// Counts the uploaded decode step, which a graph runs, in attention().
   void count_replay();
 
@@ -91,6 +95,9 @@ class ModelRunner final : public StepAttention {
  private:
   /// All attention calls that share one spec.
   struct Group {
+    /// The work of one layer of the uploaded step.
+    AttentionWork work(const StepArrays& arrays) const;
+
     AttentionSpec spec;
     AttentionLimits limits;
     PhasedAttention attention;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "engine/validate_sampling.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 
@@ -157,6 +158,7 @@ void Request::accept(int32_t token, std::optional<TokenLogprobs> logprobs) {
   output_.token_ids.push_back(token);
   if (logprobs) output_.logprobs.push_back(*std::move(logprobs));
   if (text_) {
+    const profile::Range range("detokenise");
     std::string text;
     text_->push(token, text);
     push_text(text);

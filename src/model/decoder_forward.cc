@@ -47,11 +47,13 @@ class Forward {
     for (size_t i = 0; i < w_.layers.size(); ++i) {
       const PlacedLayer& layer = w_.layers[i];
       const bool last = i + 1 == w_.layers.size();
+      q_.at_layer(static_cast<int>(i));
       attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
       mlp(layer, input);
       input = add_branch(layer.mlp_output_norm, last ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
     }
+    q_.at_layer(-1);
     q_.logits(w_.head, input, {w_.scales.logits, w_.scales.logit_softcap}, logits);
   }
 
@@ -92,14 +94,14 @@ class Forward {
     {
       const Arena::Scope inner(arena_);
       const Tensor qkv = activations(a.qkv.n);
-      q_.linear(a.qkv, input, qkv);
+      q_.linear(a.qkv, input, qkv, "qkv");
       q_.norm_rope_append(attention_input(a, layer, qkv));
       q_.call([&](Stream& stream) {
         return step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
       });
     }
     if (last) heads = keep_logit_rows(heads);
-    q_.linear(a.out, heads, branch_);
+    q_.linear(a.out, heads, branch_, "o");
   }
 
   AttentionInput attention_input(const PlacedAttention& a, int layer, const Tensor& qkv) const {
@@ -163,8 +165,8 @@ class Forward {
     const Arena::Scope scope(arena_);
     const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();
     const Tensor act = activations(layer.mlp.down.k);
-    q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act);
-    q_.linear(layer.mlp.down, act, branch_);
+    q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act, "gate_up");
+    q_.linear(layer.mlp.down, act, branch_, "down");
   }
 
   /// x += after(branch). Returns before(x), the input of the next branch; norms that the model lacks are
@@ -208,7 +210,7 @@ void moe_forward(const PlacedMoe& moe, const Tensor& x, const Tensor& out, int64
   const ExpertWeights weights = moe.weights();
   const Tensor scratch =
       arena.take(ElementType::u8, {queue.expert_scratch(weights, moe.rule.experts_per_token, max_rows)});
-  queue.linear(moe.router, x, logits);
+  queue.linear(moe.router, x, logits, "router");
   queue.route(moe.rule, logits, routing);
   queue.experts(weights, x, routing, scratch, out);
 }

@@ -1,6 +1,7 @@
 #include "ops/op_queue.h"
 
 #include "base/check.h"
+#include "ops/op_work.h"
 
 namespace fovea {
 
@@ -25,13 +26,15 @@ bool OpQueue::fits(const NormWeight& weight, int64_t dim) const {
 
 void OpQueue::cast(const Tensor& x, const Tensor& y) {
   FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_rows(y, x.size(0), x.size(1)));
-  call([&](Stream& stream) { return ops_.cast(x, y, stream); });
+  run("cast", [&] { return rows_work({&x, &y}); }, [&](Stream& stream) { return ops_.cast(x, y, stream); });
 }
 
 void OpQueue::embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y) {
   FOVEA_CHECK(ids.rank == 1 && is(ids, ElementType::i32, {ids.size(0)}) && f32_rows(y, ids.size(0), table.k));
   FOVEA_CHECK(table.data.device == &ops_.device());
-  call([&](Stream& stream) { return ops_.embed(table, ids, scale, y, stream); });
+  run(
+      "embed", [&] { return embed_work(table, y); },
+      [&](Stream& stream) { return ops_.embed(table, ids, scale, y, stream); });
 }
 
 void OpQueue::rope_table(const Tensor& frequencies, double factor, const Tensor& positions,
@@ -40,18 +43,24 @@ void OpQueue::rope_table(const Tensor& frequencies, double factor, const Tensor&
   FOVEA_CHECK(is(frequencies, ElementType::f64, {pairs}) && is(positions, ElementType::i32, {rows}));
   FOVEA_CHECK(is(table.cos, ElementType::f32, {rows, pairs}) &&
               is(table.sin, ElementType::f32, {rows, pairs}));
-  call([&](Stream& stream) { return ops_.rope_table(frequencies, factor, positions, table, stream); });
+  run(
+      "rope_table", [&] { return rows_work({&positions, &table.cos, &table.sin}); },
+      [&](Stream& stream) { return ops_.rope_table(frequencies, factor, positions, table, stream); });
 }
 
 void OpQueue::norm(const NormWeight& weight, const Tensor& x, const Tensor& y) {
   const int64_t rows = x.size(0), dim = weight.weight.size(0);
   FOVEA_CHECK(fits(weight, dim) && act_or_f32_rows(x, rows, dim) && act_or_f32_rows(y, rows, dim));
-  call([&](Stream& stream) { return ops_.norm(weight, x, y, stream); });
+  run(
+      "norm", [&] { return rows_work({&x, &y}); },
+      [&](Stream& stream) { return ops_.norm(weight, x, y, stream); });
 }
 
 void OpQueue::add(const Tensor& x, const Tensor& y, float scale) {
   FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_or_f32_rows(y, x.size(0), x.size(1)));
-  call([&](Stream& stream) { return ops_.add(x, y, scale, stream); });
+  run(
+      "add", [&] { return rows_work({&x, &x, &y}); },
+      [&](Stream& stream) { return ops_.add(x, y, scale, stream); });
 }
 
 void OpQueue::add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight,
@@ -59,25 +68,33 @@ void OpQueue::add_norm(const Tensor& x, const Tensor& y, float scale, const Norm
   const int64_t rows = x.size(0), dim = x.size(1);
   FOVEA_CHECK(fits(weight, dim) && f32_rows(x, rows, dim) && act_rows(y, rows, dim) &&
               act_rows(out, rows, dim));
-  call([&](Stream& stream) { return ops_.add_norm(x, y, scale, weight, out, stream); });
+  run(
+      "add_norm", [&] { return rows_work({&x, &x, &y, &out}); },
+      [&](Stream& stream) { return ops_.add_norm(x, y, scale, weight, out, stream); });
 }
 
-void OpQueue::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y) {
+void OpQueue::linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, const char* name) {
   FOVEA_CHECK(fits(weight, x, y, act_) || fits(weight, x, y, ElementType::f32));
-  call([&](Stream& stream) { return ops_.linear(weight, x, y, stream); });
+  run(
+      name, [&] { return linear_work(weight, x, y); },
+      [&](Stream& stream) { return ops_.linear(weight, x, y, stream); });
 }
 
 void OpQueue::gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
-                           const Tensor& wide, const Tensor& out) {
+                           const Tensor& wide, const Tensor& out, const char* name) {
   FOVEA_CHECK(gate_up.data.device == &ops_.device() && gate_up.n % 2 == 0);
   FOVEA_CHECK(act_rows(x, x.size(0), gate_up.k) && act_rows(out, x.size(0), gate_up.n / 2));
   FOVEA_CHECK(needs_wide() ? act_rows(wide, x.size(0), gate_up.n) : wide.empty());
-  call([&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
+  run(
+      name, [&] { return linear_work(gate_up, x, out); },
+      [&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
 }
 
 void OpQueue::activate(Activation f, const Tensor& x) {
   FOVEA_CHECK(act_rows(x, x.size(0), x.size(1)));
-  call([&](Stream& stream) { return ops_.activate(f, x, stream); });
+  run(
+      "activate", [&] { return rows_work({&x, &x}); },
+      [&](Stream& stream) { return ops_.activate(f, x, stream); });
 }
 
 void OpQueue::norm_rope_append(const AttentionInput& in) {
@@ -96,18 +113,24 @@ void OpQueue::norm_rope_append(const AttentionInput& in) {
     FOVEA_CHECK(2 * pairs <= dim && is(in.rope.cos, ElementType::f32, {rows, pairs}) &&
                 is(in.rope.sin, ElementType::f32, {rows, pairs}));
   }
-  call([&](Stream& stream) { return ops_.norm_rope_append(in, stream); });
+  run(
+      "norm_rope_append", [&] { return append_work(in); },
+      [&](Stream& stream) { return ops_.norm_rope_append(in, stream); });
 }
 
 void OpQueue::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y) {
   FOVEA_CHECK(act_or_f32_rows(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
               rows_of(y, x.dtype, ids.size(0), x.size(1)));
-  call([&](Stream& stream) { return ops_.gather_rows(x, ids, y, stream); });
+  run(
+      "gather_rows", [&] { return rows_work({&y, &y}); },
+      [&](Stream& stream) { return ops_.gather_rows(x, ids, y, stream); });
 }
 
 void OpQueue::logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits) {
   FOVEA_CHECK(fits(head, x, logits, ElementType::f32));
-  call([&](Stream& stream) { return ops_.logits(head, x, rule, logits, stream); });
+  run(
+      "logits", [&] { return linear_work(head, x, logits); },
+      [&](Stream& stream) { return ops_.logits(head, x, rule, logits, stream); });
 }
 
 void OpQueue::sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens) {
@@ -120,13 +143,17 @@ void OpQueue::sample(const Tensor& logits, int64_t vocab, const SampleRows& rows
   for (const Tensor& t : {rows.seed, rows.position})
     FOVEA_CHECK(is(t, ElementType::i64, {count}));
   FOVEA_CHECK(is(tokens, ElementType::i32, {tokens.size(0)}));
-  call([&](Stream& stream) { return ops_.sample(logits, vocab, rows, tokens, stream); });
+  run(
+      "sample", [&] { return rows_work({&logits}); },
+      [&](Stream& stream) { return ops_.sample(logits, vocab, rows, tokens, stream); });
 }
 
 void OpQueue::take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids) {
   FOVEA_CHECK(is(tokens, ElementType::i32, {tokens.size(0)}) && is(ids, ElementType::i32, {ids.size(0)}) &&
               is(slot, ElementType::i32, {ids.size(0)}));
-  call([&](Stream& stream) { return ops_.take_tokens(tokens, slot, ids, stream); });
+  run(
+      "take_tokens", [&] { return rows_work({&ids, &slot}); },
+      [&](Stream& stream) { return ops_.take_tokens(tokens, slot, ids, stream); });
 }
 
 void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& routing) {
@@ -135,7 +162,9 @@ void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& 
               is(logits, ElementType::f32, {rows, rule.num_experts}));
   FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&
               is(routing.weights, ElementType::f32, {rows, chosen}));
-  call([&](Stream& stream) { return ops_.route(rule, logits, routing, stream); });
+  run(
+      "route", [&] { return rows_work({&logits, &routing.experts, &routing.weights}); },
+      [&](Stream& stream) { return ops_.route(rule, logits, routing, stream); });
 }
 
 void OpQueue::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
@@ -147,7 +176,9 @@ void OpQueue::experts(const ExpertWeights& weights, const Tensor& x, const Routi
               is(routing.weights, ElementType::f32, {rows, chosen}));
   FOVEA_CHECK(scratch.rank == 1 && is(scratch, ElementType::u8, {scratch.size(0)}) &&
               scratch.size(0) >= ops_.expert_scratch(weights, static_cast<int>(chosen), rows));
-  call([&](Stream& stream) { return ops_.experts(weights, x, routing, scratch, out, stream); });
+  run(
+      "experts", [&] { return experts_work(weights, x, chosen, out); },
+      [&](Stream& stream) { return ops_.experts(weights, x, routing, scratch, out, stream); });
 }
 
 }  // namespace fovea

@@ -2,6 +2,7 @@
 // Queues the operations of one step on a stream, so that a forward pass reads as a list of them: shapes and
 // devices are checked here, and the first error is kept.
 #include "ops/ops.h"
+#include "profile/scopes.h"
 
 namespace fovea {
 
@@ -19,17 +20,23 @@ class OpQueue {
   /// The first error; nothing after it has been queued.
   const Status& status() const { return status_; }
 
-  /// As the functions of Ops of the same names. A tensor whose shape, type or device differs from what Ops
-  /// specifies is an internal error.
+  /// The operations from now on belong to this layer of the model, for profiles; -1 = to none.
+  void at_layer(int layer) {
+    layer_ = layer;
+    if (!dry()) layer_range_.set(layer);
+  }
+
+  /// As the functions of Ops of the same names. `name`, a literal: what profiles call the operation. A tensor
+  /// whose shape, type or device differs from what Ops specifies is an internal error.
   void cast(const Tensor& x, const Tensor& y);
   void embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y);
   void rope_table(const Tensor& frequencies, double factor, const Tensor& positions, const RopeTable& table);
   void norm(const NormWeight& weight, const Tensor& x, const Tensor& y);
   void add(const Tensor& x, const Tensor& y, float scale);
   void add_norm(const Tensor& x, const Tensor& y, float scale, const NormWeight& weight, const Tensor& out);
-  void linear(const LinearWeight& weight, const Tensor& x, const Tensor& y);
+  void linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, const char* name = "linear");
   void gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
-                    const Tensor& wide, const Tensor& out);
+                    const Tensor& wide, const Tensor& out, const char* name = "gated_linear");
   void activate(Activation f, const Tensor& x);
   void norm_rope_append(const AttentionInput& input);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
@@ -52,6 +59,13 @@ class OpQueue {
  private:
   explicit OpQueue(Ops& ops) : ops_(ops), act_(element_of(ops.activations())) {}
 
+  template <class W, class F>
+  void run(const char* name, const W& work, const F& f) {
+    if (!stream_ || !status_) return;
+    const profile::Op watched(*stream_, name, layer_, work);
+    status_ = f(*stream_);
+  }
+
   /// Whether `t` is `type` [rows, width] on the device of the operations, its last dimension contiguous.
   bool rows_of(const Tensor& t, ElementType type, int64_t rows, int64_t width) const;
   bool act_rows(const Tensor& t, int64_t rows, int64_t width) const { return rows_of(t, act_, rows, width); }
@@ -70,6 +84,8 @@ class OpQueue {
   ElementType act_;
   Stream* stream_ = nullptr;
   Status status_;
+  int layer_ = -1;
+  profile::LayerRange layer_range_;
 };
 
 }  // namespace fovea

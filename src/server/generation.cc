@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "profile/scopes.h"
 #include "server/text.h"
 
 namespace fovea::server {
@@ -207,6 +208,7 @@ bool Generation::open() {
 }
 
 void Generation::deliver() {
+  const profile::Range range("HTTP answer");
   std::vector<Arrived> arrived;
   {
     const std::lock_guard lock(mutex_);

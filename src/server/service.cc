@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "profile/scopes.h"
 #include "server/deadlines.h"
 #include "server/endpoints.h"
 #include "server/openai/response.h"
@@ -245,8 +246,10 @@ class ServiceImpl final : public Service {
   }
 
   http::Handler handler() override {
-    return
-        [router = router_](std::shared_ptr<http::Exchange> exchange) { router->handle(std::move(exchange)); };
+    return [router = router_](std::shared_ptr<http::Exchange> exchange) {
+      const profile::Range range("HTTP request");
+      router->handle(std::move(exchange));
+    };
   }
 
   http::ErrorPage error_page() override {

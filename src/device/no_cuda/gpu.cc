@@ -14,4 +14,8 @@ Result<double> measure_gpu_read_bandwidth(int, int64_t, int) {
   return unsupported("not in this build: CUDA; build with FOVEA_BUILD_CUDA=1 ./run.sh");
 }
 
+Result<double> measure_gpu_matmul_rate(int, int64_t, int) {
+  return unsupported("not in this build: CUDA; build with FOVEA_BUILD_CUDA=1 ./run.sh");
+}
+
 }  // namespace fovea

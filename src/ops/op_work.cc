@@ -1,0 +1,61 @@
+#include "ops/op_work.h"
+
+#include <cmath>
+
+namespace fovea {
+namespace {
+
+double bytes_of(const Tensor& t) {
+  return static_cast<double>(t.elements()) * static_cast<double>(size_of(t.dtype));
+}
+
+double products(const LinearWeight& w, double rows) {
+  return 2.0 * rows * static_cast<double>(w.n) * static_cast<double>(w.k);
+}
+
+}  // namespace
+
+profile::OpWork linear_work(const LinearWeight& weight, const Tensor& x, const Tensor& y) {
+  return {static_cast<double>(weight.bytes()) + bytes_of(x) + bytes_of(y),
+          products(weight, static_cast<double>(x.size(0)))};
+}
+
+profile::OpWork rows_work(std::initializer_list<const Tensor*> tensors) {
+  profile::OpWork work;
+  for (const Tensor* tensor : tensors)
+    work.bytes += bytes_of(*tensor);
+  return work;
+}
+
+profile::OpWork embed_work(const LinearWeight& table, const Tensor& y) {
+  const double row = static_cast<double>(table.bytes()) / static_cast<double>(table.n);
+  return {row * static_cast<double>(y.size(0)) + bytes_of(y), 0};
+}
+
+profile::OpWork append_work(const AttentionInput& in) {
+  const auto rows = static_cast<double>(in.qkv.size(0));
+  const double head = rows * in.head_dim;
+  const auto act = static_cast<double>(size_of(in.qkv.dtype));
+  const double written = in.q_norm || in.rope || in.temperature_scale != 0 ? head * in.heads * act : 0;
+  return {bytes_of(in.qkv) + written + 2 * head * in.kv_heads * static_cast<double>(size_of(in.kv.dtype)), 0};
+}
+
+profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,
+                             const Tensor& out) {
+  profile::OpWork work{bytes_of(x) + bytes_of(out), 0};
+  const auto rows = static_cast<double>(x.size(0)), chosen = static_cast<double>(experts_per_token);
+  if (!weights.experts.empty()) {
+    const auto count = static_cast<double>(weights.experts.size());
+    const double touched = count * (1 - std::pow(1 - chosen / count, rows));
+    const GatedMlpWeights& expert = weights.experts.front();
+    work.bytes += touched * static_cast<double>(expert.gate_up.bytes() + expert.down.bytes());
+    work.flops += products(expert.gate_up, rows * chosen) + products(expert.down, rows * chosen);
+  }
+  if (!weights.shared.empty()) {
+    work.bytes += static_cast<double>(weights.shared.gate_up.bytes() + weights.shared.down.bytes());
+    work.flops += products(weights.shared.gate_up, rows) + products(weights.shared.down, rows);
+  }
+  return work;
+}
+
+}  // namespace fovea

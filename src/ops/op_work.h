@@ -1,0 +1,27 @@
+#pragma once
+// The least work of each operation, from the shapes of its operands: the floor of its time on any device.
+#include <cstdint>
+
+#include "ops/ops.h"
+#include "profile/records.h"
+
+namespace fovea {
+
+/// Weights, x and y once.
+profile::OpWork linear_work(const LinearWeight& weight, const Tensor& x, const Tensor& y);
+
+/// These tensors, each read or written once; for one that is read and written, name it twice.
+profile::OpWork rows_work(std::initializer_list<const Tensor*> tensors);
+
+/// One row of the table for each id.
+profile::OpWork embed_work(const LinearWeight& table, const Tensor& y);
+
+/// qkv, q where it changes, and the keys and values that are written.
+profile::OpWork append_work(const AttentionInput& in);
+
+/// The shared MLP, and the weights of as many experts as uniformly drawn ones touch: which ones do, the host
+/// does not know.
+profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,
+                             const Tensor& out);
+
+}  // namespace fovea
