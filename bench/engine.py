@@ -6,6 +6,8 @@ Usage: engine.py PROGRAM [--output FILE.json] [--commit HASH] [--checkpoint-gb N
 Decode is given as the share of the read bandwidth that the step's weights and KV need; prefill as the share of the bf16
 matrix rate that torch reaches with 8192 x 8192 x 8192 (the operations of linear layers and of causal attention); start
 as the seconds from the command to the first token of a checkpoint of random weights that is in the page cache.
+Decode rows also have the operations of a step and the share of it in which the GPU was idle, by CUPTI: its
+folder belongs in LD_LIBRARY_PATH.
 """
 import argparse
 import datetime
@@ -60,6 +62,21 @@ def prefill_flops(config, batch, tokens):
     per_token = hidden * (heads + 2 * kv_heads) * dim + heads * dim * hidden + 3 * hidden * config["intermediate_size"]
     attention = 4 * heads * dim * tokens * (tokens + 1) // 2
     return batch * (layers * (2 * per_token * tokens + attention) + 2 * hidden * config["vocab_size"])
+
+
+def bench_steps(program, config, batch, prompt, new):
+    """bench_model() with the operations of a decode step, those that take 1 % of it or more."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "steps.json"
+        row = bench_model(program, config, batch, prompt, new, "--steps", str(file))
+        if "error" in row or not file.exists():
+            return row
+        step = json.loads(file.read_text())["decode"]
+        row["gpu_idle_share"] = (step["before_us"] + step["between_us"]) / step["recorded_step_us"] if step["graph"] else None
+        row["step"] = {key: step[key] for key in ("times_by", "recorded_step_us", "floor_us", "kv_tokens")}
+        row["step"]["operations"] = [{key: op[key] for key in ("operation", "count", "us", "floor_us")}
+                                     for op in step["operations"] if op["share_of_step"] >= 0.01]
+        return row
 
 
 def bench_model(program, config, batch, prompt, new, *more):
@@ -159,7 +176,8 @@ def main():
         if args.rows not in name:
             continue
         config = json.loads((folder / "config.json").read_text())
-        row = {"name": name, "model": folder.name, **bench_model(args.program, folder, batch, prompt, new)}
+        bench = bench_steps if name.startswith("decode") else bench_model
+        row = {"name": name, "model": folder.name, **bench(args.program, folder, batch, prompt, new)}
         if "prefill_tokens_per_s" in row and record["matmul_flops"]:
             flops = prefill_flops(config, batch, prompt) / (batch * prompt) * row["prefill_tokens_per_s"]
             row["share_of_matmul"] = flops / record["matmul_flops"]

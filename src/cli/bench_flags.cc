@@ -20,7 +20,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
                        "time, its floor and its kernels"));
   takes_file(model.add_option("--svg", f.model.svg, "On a GPU: a picture of the decode step"));
   add_json_flag(model, f.model.model);
-  add_profile_flag(model, f.model.model);
+  add_profile_flags(model, f.model.model);
   add_model_flags(model, f.model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");

@@ -49,7 +49,7 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
                  "The same of the prompt's tokens (JSON only)")
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
-  add_profile_flag(app, f.model);
+  add_profile_flags(app, f.model);
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }
@@ -129,6 +129,7 @@ void add_explain(CLI::App& root, ExplainFlags& f) {
       "Show which attention backends are selected for a model on a device, and why others are not");
   start_group(app, "Question");
   add_json_flag(app, f.model);
+  add_tune_file(app, f.model);
   app.add_option(
       "--device", f.device,
       "cpu, sm75 to sm120, rocm, npu or xpu (default: this machine's); the device need not exist here");

@@ -70,7 +70,7 @@ Result<Explanation> make_explanation(const ExplainFlags& flags) {
 }
 
 Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
-                                     std::string device_from) {
+                                     std::string device_from, int gpu) {
   Explanation out;
   out.model = flags.model;
   if (out.model.empty()) {
@@ -84,6 +84,7 @@ Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& 
   out.notes = flags.notes;
   out.environment = flags.environment;
   FOVEA_RETURN_IF_ERROR(take_flags(flags, out.device, out.shapes));
+  if (out.device.kind == DeviceKind::cuda) out.tuning = find_tuning(flags, gpu);
   if (out.shapes.specs.empty()) return out;
   AttentionConfig config = flags.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/options.h"
+#include "cli/tuning.h"
 #include "fovea/embed.h"
 #include "model/attention_shapes.h"
 
@@ -16,6 +16,7 @@ struct Explanation {
   std::string device_from;  ///< "--device sm90", "this machine"
   std::vector<FlagNote> notes;
   std::vector<EnvironmentNote> environment;
+  Tuning tuning;        ///< of a CUDA device
   Selection selection;  ///< has no kinds if the model has no attention layers
 
   /// The error that the command exits with: refused flags, phases without a backend.
@@ -23,9 +24,9 @@ struct Explanation {
 };
 
 Result<Explanation> make_explanation(const ExplainFlags& flags);
-/// Explains `flags` on `device`; `device_from` as in Explanation.
+/// Explains `flags` on `device`; `device_from` as in Explanation. `gpu`: the device's index, for a tune file.
 Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
-                                     std::string device_from);
+                                     std::string device_from, int gpu = 0);
 
 /// Human-readable text.
 std::string explanation_text(const Explanation& explanation);

@@ -102,6 +102,12 @@ Json to_json(const Explanation& e) {
     resolved.push_back({{"key", value.key}, {"value", value.value}, {"from", value.from}});
   out["resolved"] = std::move(resolved);
   out["warnings"] = e.selection.warnings;
+  Json choices = Json::array();
+  for (const tune::TunedLinear& tuned : e.tuning.choices)
+    choices.push_back({{"linear", tune::describe(tuned.choice)},
+                       {"us", tuned.seconds * 1e6},
+                       {"automatic_us", tuned.automatic_seconds * 1e6}});
+  out["tuning"] = {{"file", e.tuning.file}, {"ignored", e.tuning.ignored}, {"choices", std::move(choices)}};
   out["complete"] = static_cast<bool>(e.status());
   return out;
 }

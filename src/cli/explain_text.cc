@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 
 #include "cli/explain.h"
 
@@ -52,6 +53,20 @@ std::string flags_text(const Explanation& e) {
   return out;
 }
 
+/// Which file of fovea tune is used and what it changes.
+std::string tuning_text(const Tuning& tuning) {
+  if (tuning.file.empty()) return "";
+  if (!tuning.ignored.empty()) return "tune file: " + tuning.file + " is ignored: " + tuning.ignored + "\n";
+  std::string out = "tune file: " + tuning.file + ", " + std::to_string(tuning.choices.size()) + " choices\n";
+  for (const tune::TunedLinear& tuned : tuning.choices) {
+    char times[64];
+    std::snprintf(times, sizeof times, " (%.1f us instead of %.1f)", tuned.seconds * 1e6,
+                  tuned.automatic_seconds * 1e6);
+    out += "  linear " + tune::describe(tuned.choice) + times + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string explanation_text(const Explanation& e) {
@@ -61,6 +76,7 @@ std::string explanation_text(const Explanation& e) {
               ? ""
               : ", " + std::to_string(e.device.shared_bytes) + " bytes of shared memory a block") +
          ", from " + e.device_from + "\n";
+  out += tuning_text(e.tuning);
   out += flags_text(e) + "\n";
   if (e.selection.kinds.empty()) return out + "no layer has attention: there is no backend to choose\n";
   out += explain_in_full(e.selection);

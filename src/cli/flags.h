@@ -22,7 +22,9 @@ void add_dtype(CLI::App& app, ModelFlags& f, const std::string& text);
 /// --device of a command that runs a model.
 void add_device(CLI::App& app, ModelFlags& f);
 void add_json_flag(CLI::App& app, ModelFlags& f);
-void add_profile_flag(CLI::App& app, ModelFlags& f);
+/// --profile and --tune-file.
+void add_profile_flags(CLI::App& app, ModelFlags& f);
+void add_tune_file(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);
 void add_max_logprobs(CLI::App& app, ModelFlags& f);
@@ -33,6 +35,7 @@ void add_score(CLI::App& root, ScoreFlags& f);
 void add_embed(CLI::App& root, EmbedFlags& f);
 void add_serve(CLI::App& root, ServeFlags& f);
 void add_explain(CLI::App& root, ExplainFlags& f);
+void add_tune(CLI::App& root, TuneFlags& f);
 void add_bench(CLI::App& root, BenchFlags& f);
 void add_bench_serve(CLI::App& bench, BenchServeFlags& f);
 

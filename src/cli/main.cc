@@ -31,6 +31,7 @@ struct Flags {
   EmbedFlags embed;
   ServeFlags serve;
   ExplainFlags explain;
+  TuneFlags tune;
   BenchFlags bench;
   BackendsFlags backends;
   ConformanceFlags conformance;
@@ -220,6 +221,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea embed") return run_embed(flags.embed);
   if (name == "fovea serve") return run_serve(flags.serve);
   if (name == "fovea explain") return run_explain(flags.explain);
+  if (name == "fovea tune") return run_tune(flags.tune);
   if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea docs") return run_docs(flags.docs);
@@ -268,6 +270,7 @@ int run(int argc, char** argv) {
   add_embed(root, flags.embed);
   add_serve(root, flags.serve);
   add_explain(root, flags.explain);
+  add_tune(root, flags.tune);
   add_bench(root, flags.bench);
   add_backends(root, flags.backends);
   add_conformance(root, flags.conformance);

@@ -121,11 +121,12 @@ void add_device(CLI::App& app, ModelFlags& f) {
       {"auto", "cpu", "cuda"});
 }
 
-void add_profile_flag(CLI::App& app, ModelFlags& f) {
-  start_group(app, "Profile");
+void add_profile_flags(CLI::App& app, ModelFlags& f) {
+  start_group(app, "Profile and tuning");
   takes_file(app.add_option("--profile", f.profile,
                             "A trace of what threads and the GPU do, for ui.perfetto.dev: the newest million "
                             "ranges and kernels"));
+  add_tune_file(app, f);
 }
 
 void add_json_flag(CLI::App& app, ModelFlags& f) {

@@ -8,6 +8,7 @@
 
 #include "base/dtype_names.h"
 #include "base/same_name.h"
+#include "cli/tuning.h"
 
 namespace fovea::cli {
 
@@ -107,6 +108,7 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
 
 Result<std::unique_ptr<Engine>> make_engine(const ModelFlags& flags) {
   FOVEA_TRY(config, engine_config(flags));
+  use_tuning(flags, config);
   return Engine::create(config);
 }
 

@@ -37,7 +37,8 @@ struct ModelFlags {
   std::string generation_config = "auto";
   int max_logprobs = 20;
   bool json = false;
-  std::string profile;  ///< a file
+  std::string profile;    ///< a file
+  std::string tune_file;  ///< empty = the usual one; "none"
   std::string chat_template, chat_template_name;
   std::vector<FlagNote> notes;               ///< on other engines' flags and on deprecated flags
   std::vector<EnvironmentNote> environment;  ///< variables about attention
@@ -120,6 +121,11 @@ struct ExplainFlags {
   std::string device;  ///< empty = this machine's device
 };
 
+struct TuneFlags {
+  ModelFlags model;  ///< flags of the model and the device
+  int max_rows = 8192;
+};
+
 struct BenchModelFlags {
   ModelFlags model;
   int prompt_tokens = 512;
@@ -190,6 +196,7 @@ Status run_score(const ScoreFlags& flags);
 Status run_embed(const EmbedFlags& flags);
 Status run_serve(const ServeFlags& flags);
 Status run_explain(const ExplainFlags& flags);
+Status run_tune(const TuneFlags& flags);
 Status run_bench_model(const BenchModelFlags& flags);
 Status run_bench_attention(const BenchAttentionFlags& flags);
 Status run_bench_linear(const BenchLinearFlags& flags);

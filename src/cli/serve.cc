@@ -17,6 +17,7 @@
 #include "cli/json_io.h"
 #include "cli/profile_file.h"
 #include "cli/terminal.h"
+#include "cli/tuning.h"
 #include "files/model_folder.h"
 #include "model/config.h"
 #include "model/decoder_prompt.h"
@@ -192,11 +193,12 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   FOVEA_TRY(device, read_device(flags.model.device));
   const std::string device_from =
       same_name(flags.model.device, "auto") ? "this machine" : "--device " + flags.model.device;
-  FOVEA_TRY(explanation, make_explanation(flags.model, device.info, device_from));
+  FOVEA_TRY(explanation, make_explanation(flags.model, device.info, device_from, device.index));
   // Clients see the served name of the model, not its path.
   explanation.model = served_names(flags).front();
   explanation.shapes.file = std::filesystem::path(explanation.shapes.file).filename().string();
   FOVEA_TRY(config, engine_config(flags.model));
+  use_tuning(flags.model, config);
   config.load_progress = progress;
   config.report = [](const std::string& line) { write_log_line(LogLevel::info, line); };
   FOVEA_TRY(dir, resolve_model_dir(config.model));

@@ -124,7 +124,7 @@ void add_serve(CLI::App& root, ServeFlags& f) {
   app.add_option("--generation-config", f.model.generation_config,
                  "Where defaults of requests come from: auto (the model's), vllm (nowhere), or a folder");
   add_max_logprobs(app, f.model);
-  add_profile_flag(app, f.model);
+  add_profile_flags(app, f.model);
   add_model_flags(app, f.model, "MODEL,--model,--model-path");
 }
 

@@ -133,7 +133,7 @@ std::optional<Error> EngineImpl::failure() const {
 
 void EngineImpl::run() {
   executor_->begin_thread();
-  if (profile::watched(profile::kRanges)) profile::name_thread("engine");
+  profile::name_thread("engine");
   std::vector<std::unique_ptr<Request>> arrived;
   std::vector<uint64_t> cancelled;
   for (bool stop = false; !stop;) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--profile on the CPU: the trace of generate, serve and bench model.
+"""--profile on the CPU: the trace of generate, serve and bench model. Tune files without a GPU.
 
 Usage: profile_test.py PROGRAM
 """
@@ -96,6 +96,37 @@ class Profile(unittest.TestCase):
         result = run("bench", "model", "--device", "cpu", "--steps", self.path)
         self.assertEqual(result.returncode, 2)
         self.assertIn("GPU", result.stderr)
+
+
+class Tune(unittest.TestCase):
+    def test_measures_only_a_gpu(self):
+        result = run("tune", "--device", "cpu")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("GPU", result.stderr)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1)
+
+    def test_explain_says_why_a_file_is_ignored(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tune.json")
+            for text in ("", "{", "[1, 2]", '{"fovea_tune": 2}', "\x00" * 100):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                result = run("explain", "--device", "sm90", "--tune-file", path)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                lines = [line for line in result.stdout.splitlines() if line.startswith("tune file: ")]
+                self.assertEqual(len(lines), 1, result.stdout)
+                self.assertIn("is ignored: ", lines[0])
+                explained = json.loads(run("explain", "--device", "sm90", "--tune-file", path, "--json").stdout)
+                self.assertEqual(explained["tuning"]["file"], path)
+                self.assertNotEqual(explained["tuning"]["ignored"], "")
+                self.assertEqual(explained["tuning"]["choices"], [])
+            for flags in (["--device", "cpu", "--tune-file", path], ["--device", "sm90", "--tune-file", "none"]):
+                self.assertNotIn("tune file", run("explain", *flags).stdout)
+
+    def test_a_file_changes_nothing_on_a_cpu(self):
+        result = run("generate", "--device", "cpu", "--tune-file", "/nonexistent/tune.json", "--temperature", "0", "-n", "2", "1 + 2 =")
+        self.assertEqual(result.returncode, 0)
+        self.assertNotIn("tune", result.stderr)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@
 namespace fovea::profile {
 namespace {
 
-/// Host times are those of the moment at which an event was seen to be done after an idle device; between,
-/// the device's own clock counts.
+/// Host times count from an event that is waited for before the first operation; after it, the device's own
+/// clock counts.
 class EventTracer final : public DeviceTracer {
  public:
   explicit EventTracer(Recorder& recorder) : recorder_(recorder) {}
@@ -24,6 +24,7 @@ class EventTracer final : public DeviceTracer {
 
   void begin_op(Stream& stream, uint64_t op) override {
     if (depth_++ > 0 || !on_ || open_.size() >= kMostOpen) return;  // an inner one is part of its outer one
+    if (!base_ && !set_base(stream.cuda())) return;
     auto begin = event(stream.cuda()), end = event(stream.cuda());
     if (!begin || !end || !begin->record(stream.cuda())) return;
     current_.emplace(Open{op, std::move(*begin), std::move(*end)});
@@ -43,21 +44,14 @@ class EventTracer final : public DeviceTracer {
       Open& op = open_.front();
       const auto done = op.end.done();
       if (!done || !*done) return;
-      if (!base_) {
-        base_.emplace(std::move(op.begin));
-        base_time_ = now();  // later than it was, by less than a step
-        const auto taken = op.end.milliseconds_since(*base_);
-        if (taken) add(op.op, 0, *taken);
-      } else {
-        const auto begin = op.begin.milliseconds_since(*base_), taken = op.end.milliseconds_since(op.begin);
-        if (begin && taken) add(op.op, *begin, *taken);
-        // A near base: milliseconds in a float of a far one would be rounded.
-        if (begin && *begin > kFarMilliseconds) {
-          base_time_ += static_cast<int64_t>(double{*begin} * 1e6);
-          std::swap(*base_, op.begin);
-        }
-        free_.push_back(std::move(op.begin));
+      const auto begin = op.begin.milliseconds_since(*base_), taken = op.end.milliseconds_since(op.begin);
+      if (begin && taken) add(op.op, *begin, *taken);
+      // A near base: milliseconds in a float of a far one would be rounded.
+      if (begin && *begin > kFarMilliseconds) {
+        base_time_ += static_cast<int64_t>(double{*begin} * 1e6);
+        std::swap(*base_, op.begin);
       }
+      free_.push_back(std::move(op.begin));
       free_.push_back(std::move(op.end));
       open_.pop_front();
     }
@@ -71,6 +65,14 @@ class EventTracer final : public DeviceTracer {
     uint64_t op;
     CudaEvent begin, end;
   };
+
+  bool set_base(CudaStream& stream) {
+    auto base = event(stream);
+    if (!base || !base->record(stream) || !base->synchronize()) return false;
+    base_ = std::move(base);
+    base_time_ = now();
+    return true;
+  }
 
   std::optional<CudaEvent> event(const CudaStream& stream) {
     if (!free_.empty()) {

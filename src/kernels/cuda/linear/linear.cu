@@ -6,6 +6,7 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/linear/launchers.h"
+#include "kernels/cuda/linear/linear_choice.h"
 
 namespace fovea::cuda {
 namespace {
@@ -58,8 +59,9 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   if (major != 9)
     return unsupported("the wgmma kernels run on compute capability 9.0; the device has " +
                        std::to_string(major) + ".x; let the kernel be chosen");
-  const WgmmaPlan plan = plan_wgmma(params.rows, params.n, params.k, params.epilogue == LinearEpilogue::gated,
-                                    multiprocessors, params.kernel);
+  const WgmmaPlan plan =
+      chosen_wgmma_plan(params.rows, params.n, params.k, params.epilogue == LinearEpilogue::gated,
+                        multiprocessors, params.kernel);
   return launch_wgmma_linear(params, plan, stream.handle());
 }
 
