@@ -80,6 +80,28 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
+/// What the text of an answer must be. Tokens that can't lead there are not sampled, and the answer ends when
+/// nothing can follow; an end token is sampled only where the text so far is one that is allowed.
+struct OutputConstraint {
+  enum class Kind : uint8_t {
+    json_object,     ///< any JSON object
+    json_schema,     ///< JSON that a schema allows; text = the schema
+    regex,           ///< text = a regular expression that matches all of the answer
+    choice,          ///< one of `choices`
+    grammar,         ///< text = a grammar, GBNF (llama.cpp's form) or Lark
+    structural_tag,  ///< text = JSON: free text with structured parts between tags, vLLM's form
+  };
+  Kind kind = Kind::json_object;
+  std::string text;
+  std::vector<std::string> choices;
+  /// JSON: a regular expression for the white space between tokens; nullopt = a blank, or a line end and an
+  /// indentation.
+  std::optional<std::string> white_space;
+  bool strict = false;  ///< JSON: objects without additionalProperties have no others
+  /// The answer is free up to this text, and then as above: the end of a model's reasoning. "" = all of it.
+  std::string after;
+};
+
 /// Names, meanings and limits are vLLM's. Logits are processed in this order: allowed_token_ids, bad_words,
 /// min_tokens, logit_bias, the penalties, temperature, min_p, top_k, top_p.
 struct SamplingParams {
@@ -109,6 +131,8 @@ struct SamplingParams {
   /// How many of the most probable tokens to report with each token of the answer: 0 = that token's log
   /// probability only, -1 = all, nullopt = nothing. From the model's distribution, before any of the above.
   std::optional<int> logprobs;
+  /// Needs a tokenizer. Applied before all other changes of the logits. Null = any text.
+  std::shared_ptr<const OutputConstraint> constraint;
 };
 
 struct TokenLogprob {

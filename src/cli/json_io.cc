@@ -20,6 +20,7 @@
 #include "base/digest.h"
 #include "base/edit_distance.h"
 #include "base/json_depth.h"
+#include "server/openai/constraint_fields.h"
 #include "server/openai/field_table.h"
 
 namespace fovea::cli {
@@ -238,6 +239,17 @@ Status read_sampling(const json& row, const std::string& where, SamplingFlags& o
   return read_integer(row, "prompt_logprobs", where, -1, out.prompt_logprobs);
 }
 
+/// The form of the answer, in any of the server's spellings.
+Status read_form(const json& row, const std::string& line, const std::string& where, SamplingFlags& out) {
+  const auto fields = openai::constraint_fields();
+  if (std::ranges::none_of(fields, [&](std::string_view name) { return row.contains(name); })) return {};
+  FOVEA_TRY(value, text::parse_json(line, where));  // keeps the order of properties
+  openai::Fields reader(value);
+  out.constraint = openai::read_constraint(reader);
+  if (reader.error()) return bad(where, reader.error()->message);
+  return {};
+}
+
 Status read_prompt(const json& row, const std::string& line, const std::string& where, InputRow& out) {
   int forms = 0;
   for (const std::string_view key : kPromptFields)
@@ -297,6 +309,7 @@ Status check_fields(const json& row, const std::string& where, RowKind kind,
   if (kind == RowKind::generate) {
     known.push_back("decoder_prompt");
     std::copy(std::begin(kRequestFields), std::end(kRequestFields), std::back_inserter(known));
+    std::ranges::copy(openai::constraint_fields(), std::back_inserter(known));
   } else if (kind == RowKind::score) {
     known.push_back("prompt_logprobs");
   }
@@ -485,6 +498,7 @@ Status parse_row(const std::string& line, const std::string& where, const RowFor
       check_fields(row, where, format.kind, format.ignore_unknown ? &out.ignored : nullptr));
   FOVEA_RETURN_IF_ERROR(read_prompt(row, line, where, out));
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
+  FOVEA_RETURN_IF_ERROR(read_form(row, line, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
   return read_logprobs(row, where, out);
 }

@@ -137,6 +137,7 @@ SamplingParams merge_sampling(SamplingParams params, const SamplingFlags& flags)
   take(params.ignore_eos, flags.ignore_eos);
   take(params.skip_special_tokens, flags.skip_special_tokens);
   take(params.include_stop_str_in_output, flags.include_stop_str_in_output);
+  if (flags.constraint) params.constraint = flags.constraint;
   return params;
 }
 

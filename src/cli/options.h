@@ -60,6 +60,7 @@ struct SamplingFlags {
   std::optional<std::vector<int32_t>> stop_token_ids, allowed_token_ids;
   std::optional<std::vector<LogitBias>> logit_bias;
   std::optional<bool> ignore_eos, skip_special_tokens, include_stop_str_in_output;
+  std::shared_ptr<const OutputConstraint> constraint;
 };
 
 struct GenerateFlags {

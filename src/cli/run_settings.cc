@@ -80,8 +80,8 @@ uint64_t request_digest(const GenerateRequest& request) {
                prompt_logprobs, last_logits] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
-               stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs] =
-      sampling;
+               stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs,
+               constraint] = sampling;
   (void)priority;  // affects when the request runs, not its result
   (void)client;
   (void)on_start;
@@ -94,6 +94,11 @@ uint64_t request_digest(const GenerateRequest& request) {
     digest.add(bias.token_id).add(bias.bias);
   digest.add(allowed_token_ids).add(bad_words).add(seed).add(n).add(max_tokens).add(min_tokens).add(stop);
   digest.add(stop_token_ids).add(ignore_eos).add(skip_special_tokens).add(include_stop_str_in_output);
+  if (constraint) {
+    const auto& [kind, text, choices, white_space, strict, after] = *constraint;
+    digest.add(static_cast<int>(kind)).add(text).add(choices).add(white_space.value_or("default"));
+    digest.add(strict).add(after);
+  }
   return digest.add(logprobs).value();
 }
 

@@ -1,8 +1,62 @@
 // Flags of a request: sampling, the chat template, log probabilities.
+#include <filesystem>
+#include <memory>
+
 #include "cli/flags.h"
 #include "cli/json_io.h"
 
 namespace fovea::cli {
+namespace {
+
+/// One of the flags that say which form answers have.
+void add_form(CLI::App& app, SamplingFlags& f, const char* name, OutputConstraint::Kind kind,
+              const char* help) {
+  CLI::Option* option = app.add_option_function<std::string>(
+      name,
+      [&f, kind, name](const std::string& given) {
+        if (f.constraint)
+          throw CLI::ValidationError(name, "answers have one form; leave out all but one of these flags");
+        OutputConstraint form;
+        form.kind = kind;
+        std::error_code error;  // a long text is not the name of a file
+        if (std::filesystem::is_regular_file(given, error)) {
+          auto text = read_file(given);
+          if (!text) throw CLI::ValidationError(name, text.error().message);
+          form.text = *std::move(text);
+        } else {
+          form.text = given;
+        }
+        f.constraint = std::make_shared<const OutputConstraint>(std::move(form));
+      },
+      help);
+  takes_file(option);
+}
+
+void add_forms(CLI::App& app, SamplingFlags& f) {
+  using Kind = OutputConstraint::Kind;
+  start_group(app, "Form of answers");
+  add_form(app, f, "--json-schema", Kind::json_schema,
+           "Answers are JSON that a schema (file or text) allows");
+  app.add_flag_callback(
+      "--json-object", [&f] { f.constraint = std::make_shared<const OutputConstraint>(); },
+      "Answers are JSON objects");
+  add_form(app, f, "--regex", Kind::regex, "Answers match a regular expression as a whole");
+  add_form(app, f, "--grammar", Kind::grammar, "Answers follow a grammar, GBNF or Lark (file or text)");
+  add_form(app, f, "--structural-tag", Kind::structural_tag,
+           "Answers are free text with structured parts between tags (JSON, file or text)");
+  app.add_option_function<std::vector<std::string>>(
+         "--choice",
+         [&f](const std::vector<std::string>& texts) {
+           OutputConstraint form;
+           form.kind = Kind::choice;
+           form.choices = texts;
+           f.constraint = std::make_shared<const OutputConstraint>(std::move(form));
+         },
+         "A possible answer (repeatable)")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
   start_group(app, "Sampling");
@@ -37,6 +91,7 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model) {
       ->allow_extra_args(false);
   app.add_option("--allowed-token-id", f.allowed_token_ids, "The only token ids that are drawn (repeatable)")
       ->allow_extra_args(false);
+  add_forms(app, f);
   start_group(app, "Length and stops");
   app.add_option("--max-tokens,--max-new-tokens,-n", f.max_tokens,
                  "New tokens at most (default: the context)")

@@ -198,6 +198,8 @@ Status EngineSetup::load_text(const EngineConfig& config) {
     auto& ids = context.eos_token_ids;
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
+  if (tokenizer) constraints = std::make_unique<ConstraintCompiler>(*tokenizer, context.eos_token_ids);
+  context.constraints = constraints.get();
   context.vocab_size = info.vocab_size;
   context.sampled_vocab = tokenizer ? std::min(tokenizer->vocab_size(), info.vocab_size) : info.vocab_size;
   context.max_seq_len = info.max_seq_len;

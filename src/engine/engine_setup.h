@@ -32,6 +32,7 @@ class EngineSetup {
   std::unique_ptr<Stream> stream;        ///< of the CPU
   std::optional<EngineGpu> gpu;          ///< nullopt: the model runs on the CPU
   std::unique_ptr<Tokenizer> tokenizer;  ///< null: the model has none
+  std::unique_ptr<ConstraintCompiler> constraints;  ///< null without a tokenizer
   ChatPrompt chat;
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelRunner> runner;

@@ -40,6 +40,8 @@ Status validate_request(const GenerateRequest& request, const RequestContext& co
   if (!request.sampling.bad_words.empty() && !context.tokenizer)
     return invalid(
         "bad_words need a tokenizer, which this model does not have; use logit_bias or allowed_token_ids");
+  if (request.sampling.constraint && !context.constraints)
+    return invalid("structured output needs a tokenizer, which this model does not have; leave it out");
   const std::string limit =
       "this model's maximum context length is " + std::to_string(context.max_seq_len) + " tokens";
   if (prompt > context.max_seq_len)
@@ -63,9 +65,17 @@ Result<std::vector<std::unique_ptr<Request>>> Request::create(GenerateRequest re
     FOVEA_TRY(sequences, tokenize_bad_words(request.sampling.bad_words, *context.tokenizer));
     bad_words = std::move(sequences);
   }
+  std::shared_ptr<grammar::Constraint> constraint;
+  if (request.sampling.constraint) {
+    FOVEA_TRY(compiled, context.constraints->compile(*request.sampling.constraint));
+    constraint = std::move(compiled);
+  }
   std::vector<std::unique_ptr<Request>> answers;
   for (int index = 0; index < request.sampling.n; ++index) {
     answers.emplace_back(new Request(request, index, bad_words, sink, context));
+    if (constraint)
+      answers.back()->set_constraint(
+          context.constraints->begin(constraint, request.sampling.constraint->after));
     request.prompt_logprobs.reset();
     request.last_logits = false;
     request.on_start = nullptr;

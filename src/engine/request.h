@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/constraint_compiler.h"
 #include "engine/executor.h"
 #include "engine/logits_processor.h"
 #include "engine/sequence.h"
@@ -30,6 +31,7 @@ struct RequestContext {
   int max_logprobs = 20;                    ///< -1 = no limit
   const DecoderForcing* forcing = nullptr;  ///< forced and suppressed tokens of an encoder-decoder model
   uint64_t seed = 0;
+  ConstraintCompiler* constraints = nullptr;  ///< null without a tokenizer
 };
 
 /// Ok, or a one-line error for the caller with the reason why `request` can never run.

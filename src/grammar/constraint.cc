@@ -35,6 +35,11 @@ Constraint::Counts Constraint::counts() const {
   return counts_;
 }
 
+void Constraint::prepare(Place place) {
+  const std::lock_guard lock(mutex_);
+  if (place.generation == generation_) (void)mask_of(place.state);
+}
+
 bool Constraint::allows(std::string_view text) {
   const std::lock_guard lock(mutex_);
   make_room();
@@ -209,6 +214,30 @@ bool Matcher::complete() {
   return ended_ || constraint_->automaton_.accepts(state_);
 }
 
+bool Matcher::continues() {
+  const std::lock_guard lock(constraint_->mutex_);
+  find_place();
+  return !ended_ && constraint_->automaton_.continues(state_);
+}
+
+bool Matcher::accept_text(std::string_view text) {
+  if (ended_) return false;
+  const std::lock_guard lock(constraint_->mutex_);
+  find_place();
+  return step(text);
+}
+
+bool Matcher::step(std::string_view bytes) {
+  Automaton::State state = state_;
+  for (const char c : bytes)
+    if ((state = constraint_->automaton_.next(state, static_cast<uint8_t>(c))) == Automaton::kDead)
+      return false;
+  steps_.push_back({state_, static_cast<uint32_t>(bytes.size())});
+  state_ = state;
+  text_ += bytes;
+  return true;
+}
+
 bool Matcher::accept(int32_t token) {
   if (ended_) return false;
   const std::lock_guard lock(constraint_->mutex_);
@@ -222,14 +251,7 @@ bool Matcher::accept(int32_t token) {
     return true;
   }
   const std::string_view bytes = trie.bytes(token);
-  if (bytes.empty()) return false;
-  Automaton::State state = state_;
-  for (const char c : bytes)
-    if ((state = automaton.next(state, static_cast<uint8_t>(c))) == Automaton::kDead) return false;
-  steps_.push_back({state_, static_cast<uint32_t>(bytes.size())});
-  state_ = state;
-  text_ += bytes;
-  return true;
+  return !bytes.empty() && step(bytes);
 }
 
 void Matcher::roll_back(size_t count) {

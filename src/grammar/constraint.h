@@ -24,6 +24,13 @@ class Constraint {
   /// Whether the whole text is allowed.
   bool allows(std::string_view text);
 
+  /// A place of a matcher, of which another thread may compute the mask in advance.
+  struct Place {
+    uint64_t generation = 0;
+    Automaton::State state = 0;
+  };
+  void prepare(Place place);
+
   struct Counts {
     int64_t masks = 0, computed = 0, resets = 0;
   };
@@ -67,11 +74,16 @@ class Matcher {
   void fill_mask(std::span<uint32_t> mask);
   /// Advances by a token; false, and no change, where it may not follow.
   bool accept(int32_t token);
+  /// Whether `text` follows, as accept() does for a token.
+  bool accept_text(std::string_view text);
   /// Takes the last `count` accepted tokens back.
   void roll_back(size_t count);
   size_t accepted() const { return steps_.size(); }
   /// Whether the answer may end here.
   bool complete();
+  /// Whether anything but the end may follow.
+  bool continues();
+  Constraint::Place place() const { return {generation_, state_}; }
   /// An end token has been accepted.
   bool ended() const { return ended_; }
   const Constraint& constraint() const { return *constraint_; }
@@ -82,6 +94,7 @@ class Matcher {
     uint32_t bytes;
   };
   void find_place();
+  bool step(std::string_view bytes);
 
   std::shared_ptr<Constraint> constraint_;
   uint64_t generation_ = 0;

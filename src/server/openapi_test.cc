@@ -96,7 +96,7 @@ TEST_F(OpenApi, HasEveryFieldThatAParserKnows) {
   for (const Endpoint& endpoint : kEndpoints) {
     const std::string least(endpoint.least);
     const openai::LookedFor looked_for;
-    endpoint.parse("{" + least + R"(,"stream_options":{},"response_format":{}})");
+    endpoint.parse("{" + least + R"(,"stream_options":{},"response_format":{},"structured_outputs":{}})");
     const Names documented = properties(schema(endpoint.schema));
     for (const std::string& field : looked_for.paths()) {
       if (field.find('[') != field.npos || documented.contains(field)) continue;

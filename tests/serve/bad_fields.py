@@ -55,7 +55,7 @@ CHAT = [
     ("logprobs", ["x", [], {}, 5]),
     ("+top_logprobs", [{"top_logprobs": 2}, {"top_logprobs": 2, "logprobs": False}] +
                       [{"logprobs": True, "top_logprobs": value} for value in ("x", [], {}, 1.5, 21, -2, 10**20)]),
-    ("response_format", ["json", 1, [], {"type": 1}, {"type": "none"}, {"type": "json_object"}, {"type": "json_schema"}]),
+    ("response_format", ["json", 1, [], {"type": 1}, {"type": "none"}, {"type": "json_schema"}]),
     ("add_generation_prompt", NOT_BOOLEANS),
     ("continue_final_message", NOT_BOOLEANS),
 ]

@@ -254,7 +254,7 @@ describe("the demo model", () => {
     assert.equal((await refused(chat({ temperature: -1 }), openai.BadRequestError, 400, "temperature")).type, "invalid_request_error");
     await refused(chat({ n: 1e9 }), openai.BadRequestError, 400, "n");
     await refused(chat({ tools: [{ type: "function", function: { name: "f", parameters: {} } }] }), openai.BadRequestError, 400, "tools");
-    await refused(chat({ response_format: { type: "json_object" } }), openai.BadRequestError, 400, "response_format");
+    await refused(chat({ response_format: { type: "json" } }), openai.BadRequestError, 400, "response_format");
     await refused(chat({ messages: [] }), openai.BadRequestError, 400, "messages");
     await refused(chat({ messages: ask([{ type: "image_url", image_url: { url: "data:image/png;base64,AA==" } }]) }), openai.BadRequestError, 400);
     await refused(chat({ stream: true, max_tokens: 0 }), openai.BadRequestError, 400, "max_tokens");

@@ -189,7 +189,7 @@ class Fields(RawTest):
             error = error_of(self.server.post(PATHS[kind], {**base, "temprature": 1}), 400, "temprature")
             self.assertIn('did you mean "temperature"?', error["message"])
             self.assertEqual(error["code"], "unknown_parameter")
-            error = error_of(self.server.post(PATHS[kind], {**base, "grammar": "root ::= x"}), 400, "grammar")
+            error = error_of(self.server.post(PATHS[kind], {**base, "suffix": "x"}), 400, "suffix")
             self.assertEqual(error["code"], "unsupported_parameter")
             answer = self.server.post(PATHS[kind], {**base, "grammar": "", "best_of": 1, "user": "u", "metadata": {"a": "b"}, "store": True})
             self.assertEqual(answer.status, 200, answer)
@@ -205,13 +205,33 @@ class Fields(RawTest):
                 self.assertEqual(answer.header("x-ignored-fields"), "temprature, a??X-Evil:?1")
                 self.assertIsNone(answer.header("x-evil"))
             self.assertEqual(server.post("/tokenize", {"prompt": "x", "y": 1}).header("x-ignored-fields"), "y")
-            error_of(server.post("/v1/completions", {**COMPLETION, "grammar": "x"}), 400, "grammar")
+            error_of(server.post("/v1/completions", {**COMPLETION, "suffix": "x"}), 400, "suffix")
+
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+                  "required": ["name", "age"], "additionalProperties": False}
+        more = {"max_tokens": 80, "temperature": 1, "n": 2, "seed": 3}
+        for field, value in (("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}),
+                             ("structured_outputs", {"json": schema}), ("guided_json", schema), ("json_schema", json.dumps(schema))):
+            answer = self.server.post(PATHS["chat"], {**CHAT, **more, field: value}).json()
+            for choice in answer["choices"]:
+                self.assertEqual(choice["finish_reason"], "stop")
+                made = json.loads(choice["message"]["content"])
+                self.assertEqual(sorted(made), ["age", "name"])
+                self.assertTrue(len(made["name"]) <= 12 and 0 <= made["age"] <= 120, made)
+        for field, value, pattern in (("structured_outputs", {"choice": ["yes", "no"]}, "yes|no"), ("regex", "[a-c]{2,4}[0-9]", "[a-c]{2,4}[0-9]"),
+                                      ("grammar", 'root ::= "(" root ")" | "x"', r"\(*x\)*"), ("guided_grammar", 'start: "a" | "b"', "a|b")):
+            for stream in (False, True):
+                answer = self.server.post(PATHS["completion"], {**COMPLETION, **more, "n": 1, field: value, "stream": stream})
+                text = ("".join(e["choices"][0]["text"] for e in answer.events()[:-1] if e["choices"]) if stream
+                        else answer.json()["choices"][0]["text"])
+                self.assertRegex(text, f"^({pattern})$")
+        error = error_of(self.server.post(PATHS["chat"], {**CHAT, "guided_json": {"properties": {"a": {"uniqueItems": True}}}}), 400)
+        self.assertIn("#/properties/a/uniqueItems", error["message"])
 
     def test_features_that_are_not_there(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-        for kind, field, value in (("chat", "tools", [tool]), ("chat", "response_format", {"type": "json_object"}),
-                                   ("chat", "response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "?"}}}),
-                                   ("completion", "best_of", 2), ("completion", "suffix", "x")):
+        for kind, field, value in (("chat", "tools", [tool]), ("completion", "best_of", 2), ("completion", "suffix", "x")):
             base = COMPLETION if kind == "completion" else CHAT
             error_of(self.server.post(PATHS[kind], {**base, field: value}), 400, field)
         self.assertEqual(self.server.post(PATHS["chat"], {**CHAT, "response_format": {"type": "text"}}).status, 200)

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/validate_sampling.h"
+#include "server/openai/constraint_fields.h"
 
 namespace fovea::openai {
 namespace {
@@ -84,20 +85,6 @@ void read_stream(Fields& fields, GenerationRequest& out) {
                 "stream_options is only allowed with stream = true; set stream, or leave it out");
 }
 
-void read_format(Fields& fields) {
-  const Json* value = fields.find("response_format");
-  if (!value) return;
-  Fields format(*value, "response_format");
-  std::string type;
-  if (!format.read("type", type) && !format.error())
-    format.fail("type", "response_format.type is missing; it must be \"text\"");
-  if (type == "text") format.close();
-  fields.join(format);
-  if (type != "text")
-    fields.fail("response_format", "response_format.type is " + shown(Json(type)) +
-                                       R"(; this server has "text" only: ask for the format in the prompt)");
-}
-
 /// The engine's messages begin with the name of the field, which becomes the error's `param`.
 ApiError named(const Error& error) {
   constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyz_";
@@ -122,7 +109,7 @@ void read_generation(Fields& fields, const SamplingParams& defaults, GenerationR
     fields.fail(
         "spaces_between_special_tokens",
         "spaces_between_special_tokens is false; this server's tokenizers put none there: leave it out");
-  read_format(fields);
+  out.sampling.constraint = read_constraint(fields);
 }
 
 std::optional<ApiError> check_generation(const GenerationRequest& request, int max_logprobs) {

@@ -46,6 +46,46 @@ string nested(int depth) {
          string(static_cast<size_t>(depth), ']') + "}";
 }
 
+TEST(Constraint, HasEverySpelling) {
+  using Kind = OutputConstraint::Kind;
+  struct Spelling {
+    const char* fields;
+    Kind kind;
+    const char* text;
+  };
+  const Spelling kSpellings[] = {
+      {R"("response_format":{"type":"json_object"})", Kind::json_object, ""},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"null"},"strict":true}})",
+       Kind::json_schema, R"({"type":"null"})"},
+      {R"("response_format":{"type":"json_object","schema":{"type":"null"}})", Kind::json_schema,
+       R"({"type":"null"})"},
+      {R"("structured_outputs":{"json":{"b":1,"a":2}})", Kind::json_schema, R"({"b":1,"a":2})"},
+      {R"("structured_outputs":{"json":"{}"})", Kind::json_schema, "{}"},
+      {R"("structured_outputs":{"regex":"a+"})", Kind::regex, "a+"},
+      {R"("structured_outputs":{"choice":["a","b"]})", Kind::choice, ""},
+      {R"("structured_outputs":{"grammar":"start: X"})", Kind::grammar, "start: X"},
+      {R"("structured_outputs":{"structural_tag":{"a":1}})", Kind::structural_tag, R"({"a":1})"},
+      {R"("guided_json":{"type":"null"})", Kind::json_schema, R"({"type":"null"})"},
+      {R"("guided_choice":["a"])", Kind::choice, ""},
+      {R"("json_schema":"{}")", Kind::json_schema, "{}"},
+      {R"("regex":"a")", Kind::regex, "a"},
+      {R"("ebnf":"root ::= x")", Kind::grammar, "root ::= x"},
+      {R"("grammar":"root ::= x")", Kind::grammar, "root ::= x"},
+      {R"("structural_tag":"{}")", Kind::structural_tag, "{}"},
+  };
+  for (const Spelling& spelling : kSpellings) {
+    const auto request = parse_completion(R"({"prompt":"x",)" + std::string(spelling.fields) + "}", {});
+    ASSERT_TRUE(static_cast<bool>(request)) << spelling.fields << ": " << request.error().message;
+    const auto& constraint = request->common.sampling.constraint;
+    ASSERT_TRUE(constraint) << spelling.fields;
+    EXPECT_EQ(constraint->kind, spelling.kind) << spelling.fields;
+    EXPECT_EQ(constraint->text, spelling.text);
+  }
+  const auto text = parse_completion(R"({"prompt":"x","response_format":{"type":"text"}})", {});
+  ASSERT_TRUE(static_cast<bool>(text));
+  EXPECT_FALSE(text->common.sampling.constraint);
+}
+
 TEST(OpenaiBody, RefusesWhatIsNotOneJsonObject) {
   expect_refused(
       {
@@ -173,13 +213,18 @@ TEST(OpenaiRequest, RefusesBadGenerationFields) {
       {R"("prompt_logprobs":-1)", "prompt_logprobs", "at most 20"},
       {R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "stream"},
       {R"("priority":1.5)", "priority", "an integer"},
-      {R"("response_format":{"type":"json_object"})", "response_format",
-       R"(is "json_object"; this server has "text")"},
-      {R"("response_format":{"type":"json_schema"})", "response_format", "json_schema"},
+      {R"("response_format":{"type":"json"})", "response_format", R"(is "json"; it must be "text")"},
+      {R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "missing"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})",
+       "response_format.json_schema.schema", "missing"},
+      {R"("response_format":{"type":"json_object"},"regex":"a")", "regex", "beside response_format.type"},
       {R"("response_format":{})", "response_format.type", "missing"},
       {R"("response_format":"json")", "response_format", "must be an object"},
-      {R"("guided_json":{"type":"object"})", "guided_json", "not supported"},
-      {R"("structured_outputs":{"regex":"a+"})", "structured_outputs", "not supported"},
+      {R"("guided_json":1)", "guided_json", "a JSON schema"},
+      {R"("guided_regex":[])", "guided_regex", "a string"},
+      {R"("structured_outputs":{})", "structured_outputs", "has no form"},
+      {R"("structured_outputs":{"regex":"a+","choice":["a"]})", "structured_outputs.choice", "beside"},
+      {R"("structured_outputs":{"rgex":"a+"})", "structured_outputs.rgex", "regex"},
       {R"("use_beam_search":true)", "use_beam_search", "not supported"},
       {R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens", "not supported"},
       {R"("cache_salt":"x")", "cache_salt", "not supported"},
@@ -528,7 +573,7 @@ TEST(OpenaiRequest, IgnoresUnknownFieldsWhereThatIsAsked) {
   ASSERT_TRUE(bounded);
   ASSERT_EQ(bounded->ignored.size(), 16u);
   EXPECT_LT(bounded->ignored[0].size(), 70u);
-  EXPECT_EQ(parse_completion(R"({"prompt":"a","grammar":"x","y":1})", options).error().param, "grammar")
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"x","y":1})", options).error().param, "suffix")
       << "what others have and changes answers is never ignored";
 }
 
