@@ -1,5 +1,6 @@
 #pragma once
 // Devices and their memory, which holds tensors. Operations on tensors are in ops/ops.h.
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -18,6 +19,7 @@ class Device {
   /// Alignment of every allocation and of every tensor in an Arena, in bytes: one cache line, one AVX-512
   /// vector, four of a GPU's widest (16-byte) accesses.
   static constexpr size_t kAlignment = 64;
+  static constexpr std::chrono::seconds kPatience{60};
 
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
@@ -36,8 +38,11 @@ class Device {
   /// unchanged, until the copy is done: see synchronize().
   virtual Status copy_from_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
   virtual Status copy_to_host(void* to, const void* from, size_t bytes, Stream& stream) const = 0;
-  /// Blocks until all work queued on the stream is done.
+  /// Blocks until all work queued on the stream is done. Errors: those of the work; work that takes longer
+  /// than kPatience.
   virtual Status synchronize(Stream& stream) const = 0;
+  /// An error once work has taken longer than that: the device stands still.
+  virtual Status health() const { return {}; }
 };
 
 /// Host memory.

@@ -1,7 +1,10 @@
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <chrono>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "device/cuda/cuda_device.h"
@@ -55,7 +58,23 @@ class CudaMemoryDevice final : public Device {
   }
   Status synchronize(Stream& stream) const override {
     const CurrentDevice current(ordinal_);
-    return stream.cuda().synchronize();
+    FOVEA_RETURN_IF_ERROR(health());
+    const auto since = std::chrono::steady_clock::now();
+    while (true) {
+      FOVEA_TRY(done, stream.cuda().done());
+      if (done) return {};
+      if (std::chrono::steady_clock::now() - since > kPatience) {
+        stands_still_ = true;
+        return health();
+      }
+      std::this_thread::yield();
+    }
+  }
+  Status health() const override {
+    if (!stands_still_) return {};
+    return Error{ErrorCode::internal, name_ + " has not ended its work after " +
+                                          std::to_string(kPatience.count()) +
+                                          " seconds: the device stands still; restart the program"};
   }
 
  private:
@@ -67,6 +86,7 @@ class CudaMemoryDevice final : public Device {
 
   int ordinal_;
   std::string name_;
+  mutable std::atomic<bool> stands_still_ = false;
 };
 
 /// The Stream refers to the CudaStream, so both live in one allocation.

@@ -154,7 +154,8 @@ std::vector<Answers> run(Engine& engine, const std::vector<GenerateRequest>& req
 
 struct GoldenResult {
   int right = 0, decided = 0;
-  double worst = 0;  // difference of logits
+  double worst = 0;   // difference of logits
+  double median = 0;  // of the prompts' largest differences
 };
 
 /// Greedy tokens and last logits against transformers'; tokens count where the gap of the two best logits is
@@ -181,15 +182,19 @@ GoldenResult golden(const EngineConfig& config, double gap) {
   if (!engine) return result;
   const auto answers = run(*engine, requests, false);
   const double vocab = file.at(file.contains("tokenizer_size") ? "tokenizer_size" : "vocab_size");
+  std::vector<double> worst(answers.size());
   for (size_t i = 0; i < answers.size(); ++i) {
     EXPECT_EQ(answers[i][0].error, "") << config.model;
     const auto want = prompts[i].at("last_logits").get<std::vector<float>>();
     for (size_t t = 0; t < std::min(want.size(), static_cast<size_t>(vocab)); ++t) {
       const double got = t < answers[i][0].last_logits.size() ? answers[i][0].last_logits[t] : NAN;
       const double difference = std::abs(got - want[t]);
-      result.worst = std::isnan(difference) ? INFINITY : std::max(result.worst, difference);
+      worst[i] = std::isnan(difference) ? INFINITY : std::max(worst[i], difference);
     }
   }
+  std::vector<double> sorted = worst;
+  std::ranges::sort(sorted);
+  result.worst = sorted.back(), result.median = sorted[sorted.size() / 2];
   for (size_t i = 0; i < answers.size(); ++i) {
     const auto greedy = prompts[i].at("greedy").get<std::vector<int32_t>>();
     const auto gaps = prompts[i].at("gaps").get<std::vector<float>>();
@@ -201,6 +206,11 @@ GoldenResult golden(const EngineConfig& config, double gap) {
     }
   }
   return result;
+}
+
+bool has_experts(const std::string& model) {
+  const json config = read_json(fixtures() / model / "config.json");
+  return config.contains("num_local_experts") || config.contains("num_experts");
 }
 
 class Golden : public EngineOnGpu, public ::testing::WithParamInterface<std::string> {};
@@ -222,11 +232,17 @@ TEST_P(Golden, SixteenBitsMatchTransformers) {
     EngineConfig c = config(GetParam(), dtype);
     c.max_seq_len.reset();
     const GoldenResult result = golden(c, -1);
-    std::printf("%-34s %s tokens %d/%d  logits %.2g\n", GetParam().c_str(),
-                dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst);
+    std::printf("%-34s %s tokens %d/%d  logits %.2g, median %.2g\n", GetParam().c_str(),
+                dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst,
+                result.median);
     EXPECT_EQ(result.right, result.decided);
-    // Experts whose router logits are close may change, which moves a row's logits further.
-    EXPECT_LT(result.worst, dtype == DType::bf16 ? 2.5 : 0.2);
+    // transformers itself differs by up to 0.59 in bf16 and 0.11 in f16, the median of prompts by up to 0.42
+    // and 0.062. Where router logits are close, another expert is chosen, which moves all of a row's logits:
+    // such a row shows in `worst` alone.
+    const bool bf16 = dtype == DType::bf16;
+    EXPECT_LT(result.median, bf16 ? 0.35 : 0.06);
+    EXPECT_LT(result.worst, !bf16 ? 0.12 : has_experts(GetParam()) ? 2.5 : 0.75);
+    EXPECT_GT(result.decided, has_experts(GetParam()) ? -1 : 0);
   }
 }
 

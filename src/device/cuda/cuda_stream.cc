@@ -41,6 +41,16 @@ Status CudaStream::synchronize() const {
   return {};
 }
 
+Result<bool> CudaStream::done() const {
+  const cudaError_t code = cudaStreamQuery(handle_);
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  FOVEA_CUDA_TRY(code);
+  return true;
+}
+
 Status CudaStream::copy(void* to, const void* from, size_t bytes) {
   FOVEA_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_));
   return {};

@@ -27,6 +27,8 @@ class CudaStream {
   Status wait(const CudaEvent& event);
   /// Blocks the thread until all work is done; returns errors of that work.
   Status synchronize() const;
+  /// Whether all work is done; does not block. Errors: those of that work.
+  Result<bool> done() const;
   /// Bytes from host to device, device to host or within the device. Host memory that is not pinned is read
   /// or written before the call returns.
   Status copy(void* to, const void* from, size_t bytes);

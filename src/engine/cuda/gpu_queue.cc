@@ -56,13 +56,9 @@ class GpuQueue final : public DeviceQueue {
   Result<bool> reached(int mark) override { return events_[static_cast<size_t>(mark)].done(); }
 
   Status health() override {
-    const cudaError_t code = cudaStreamQuery(main().handle());
-    if (code == cudaErrorNotReady) {
-      cudaGetLastError();
-      return {};
-    }
-    FOVEA_CUDA_TRY(code);
-    return {};
+    FOVEA_RETURN_IF_ERROR(device_.health());
+    const auto done = main().done();
+    return done ? Status() : Status(done.error());
   }
 
   Result<std::unique_ptr<DeviceGraph>> capture(const std::function<Status()>& work) override {
