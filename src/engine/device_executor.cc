@@ -264,6 +264,12 @@ Status DeviceExecutor::capture_first() {
     from_.clear();
     sample_rows_.clear();
     FOVEA_RETURN_IF_ERROR(upload(empty, options_.buckets[i]));
+    if (profile::watched(profile::kOps)) {
+      profile::StepInfo run;
+      run.rows = options_.buckets[i];
+      run.number = profile::kFirstRun + static_cast<uint64_t>(run.rows);
+      profile::begin_step(run);
+    }
     FOVEA_RETURN_IF_ERROR(compute(nullptr));
     FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
     FOVEA_RETURN_IF_ERROR(capture(options_.buckets[i]));

@@ -7,6 +7,7 @@
 
 #include "profile/json_text.h"
 #include "profile/kernel_name.h"
+#include "profile/step_table.h"
 
 namespace fovea::profile {
 namespace {
@@ -96,8 +97,11 @@ void write_ranges(Writer& writer, const Recording& recording) {
 std::map<uint32_t, int64_t> write_device(Writer& writer, const Recording& recording) {
   std::map<uint32_t, int64_t> reached;  // by stream
   std::map<uint32_t, std::string> short_names;
-  for (const DeviceRecord& record : recording.device) {
-    const OpRecord* op = recording.op(record.op);
+  const std::vector<uint64_t> operations = device_operations(recording);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const DeviceRecord& record = recording.device[i];
+    const OpRecord* op = recording.op(operations[i]);
+    const OpRecord* queued = recording.op(record.op);  // the replay, of a graph's kernels
     std::string name, arguments;
     if (record.kind == DeviceRecord::Kind::op) {
       name = op != nullptr ? op->name : "operation";
@@ -110,7 +114,8 @@ std::map<uint32_t, int64_t> write_device(Writer& writer, const Recording& record
     if (op != nullptr) {
       if (op->layer >= 0)
         arguments += (arguments.empty() ? "" : ",") + std::string("\"layer\":") + std::to_string(op->layer);
-      arguments += (arguments.empty() ? "" : ",") + std::string("\"step\":") + std::to_string(op->step);
+      if (const uint64_t step = queued != nullptr ? queued->step : op->step; step < kFirstRun)
+        arguments += (arguments.empty() ? "" : ",") + std::string("\"step\":") + std::to_string(step);
     }
     int64_t& last = reached.try_emplace(record.stream, INT64_MIN).first->second;
     const int64_t begin = std::max(record.begin, last), end = std::max(record.end, begin);

@@ -71,8 +71,9 @@ TEST_F(ChromeTrace, IsValidAndNested) {
     if (event["ph"] == "X" && event["pid"] == 2 && event["name"] == "attention_kernel") {
       EXPECT_NEAR(event["args"]["early_us"].get<double>(), 0.1, 1e-9);
     }
-    if (event["ph"] == "X" && event["name"] == "qkv_kernel" && event["args"]["step"] == 1) {
+    if (event["ph"] == "X" && event["name"] == "qkv_kernel") {  // of both steps
       EXPECT_EQ(event["args"]["operation"], "qkv");
+      ++count["step " + std::to_string(event["args"]["step"].get<int>())];
     }
     if (event["ph"] == "M" && event["name"] == "thread_name" && event["pid"] == 1) {
       EXPECT_EQ(event["args"]["name"], "the \"engine\"\n");
@@ -80,6 +81,8 @@ TEST_F(ChromeTrace, IsValidAndNested) {
   }
   EXPECT_EQ(count["X"], 4 + 2 * 7);
   EXPECT_EQ(count["C"], 1);
+  EXPECT_EQ(count["step 1"], 2);
+  EXPECT_EQ(count["step 2"], 2);
 }
 
 TEST_F(ChromeTrace, SaysThatTimesAreByEvents) {

@@ -29,6 +29,9 @@ struct OpRecord {
 /// The name of the operation that replays a graph: its kernels are those of a step that ran without it.
 inline constexpr const char* kReplay = "graph";
 
+/// The number of the run, before the first step, of what a graph of `rows` rows captures: kFirstRun + rows.
+inline constexpr uint64_t kFirstRun = uint64_t{1} << 62;
+
 struct StepInfo {
   uint64_t number = 0;  ///< from 1 on
   int decode_rows = 0, prefill_rows = 0;

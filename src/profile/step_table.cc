@@ -258,6 +258,22 @@ const char* how(DeviceTimes times) {
 
 }  // namespace
 
+std::vector<uint64_t> device_operations(const Recording& recording) {
+  std::vector<uint64_t> out;
+  for (const DeviceRecord& record : recording.device)
+    out.push_back(record.op);
+  const std::vector<StepRecords> steps = steps_of(recording);
+  for (const StepRecords& step : steps) {
+    if (!step.step->replay) continue;
+    const auto program = program_of(steps, step);
+    if (!program) continue;
+    const auto kernels = kernels_of(step);
+    for (size_t i = 0; i < kernels.size(); ++i)
+      out[static_cast<size_t>(kernels[i] - recording.device.data())] = (*program)[i]->op;
+  }
+  return out;
+}
+
 double DeviceRates::floor(const OpWork& work) const {
   return std::max(read_bytes > 0 ? work.bytes / read_bytes : 0, flops > 0 ? work.flops / flops : 0);
 }

@@ -57,6 +57,10 @@ struct StepChoice {
   bool replay = true;  ///< of a decode step: by a graph; false = without
 };
 
+/// The operation of each of Recording::device: those of a graph's kernels are the operations of a step of as
+/// many rows, with the same kernels, that ran without; without such a step, the replay itself.
+std::vector<uint64_t> device_operations(const Recording& recording);
+
 /// The step of median time among those that fit. Kernels of a graph get the operations of a step of as many
 /// rows that ran without graph. Error: no step fits.
 Result<StepTable> step_table(const Recording& recording, const StepChoice& choice, const DeviceRates& rates);
