@@ -15,6 +15,7 @@
 #include "fovea/load_progress.h"
 #include "fovea/machine_floor.h"
 #include "fovea/result.h"
+#include "fovea/speculative.h"
 
 namespace fovea {
 
@@ -54,6 +55,7 @@ struct EngineConfig {
   std::optional<int> cuda_graph_max_bs;  ///< requests of the largest graph; nullopt = 256
   std::vector<int> cuda_graph_bs;        ///< requests of each graph; empty = 1, 2, 4, 8, 16, 24, ...
   bool prefix_cache = true;
+  SpeculativeConfig speculative;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   int threads = 0;    ///< 0 = one per usable CPU
   uint64_t seed = 0;  ///< for requests without a seed, and for dummy weights
@@ -186,6 +188,7 @@ struct RequestOutput {
   int completion_tokens = 0;                   ///< so far
   std::vector<TokenLogprobs> prompt_logprobs;  ///< in the last output of answer 0, if requested
   std::vector<float> last_logits;              ///< likewise
+  SpeculativeCounts speculative;               ///< in the last output of each answer
   /// Seconds from submit() to the answer's first step (or to its end, if it had none), from there to the
   /// sampling of its first token, and from there to this output.
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;

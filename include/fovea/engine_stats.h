@@ -9,6 +9,7 @@
 
 #include "fovea/attention_config.h"
 #include "fovea/capability.h"
+#include "fovea/speculative.h"
 
 namespace fovea {
 
@@ -50,6 +51,7 @@ struct EngineStats {
   /// Histogram of steps by the tokens of these two kinds that each step completed (bins: kStepTokenBounds).
   /// Steps that complete none, such as the first chunks of a long prefill, are not counted.
   std::array<int64_t, kStepTokenBounds.size() + 1> step_tokens{};
+  SpeculativeCounts speculative;
   std::vector<AttentionUse> attention;  ///< one for each backend, phase and kind of layers, used or not
 };
 

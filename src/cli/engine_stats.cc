@@ -33,6 +33,14 @@ std::string describe_stats(const EngineStats& s) {
   if (s.token_gap_max > 0)
     line(text, "time to the next token: p50 %.2f ms, p99 %.2f ms, longest %.2f ms", s.token_gap_p50 * 1e3,
          s.token_gap_p99 * 1e3, s.token_gap_max * 1e3);
+  if (const SpeculativeCounts& c = s.speculative; c.drafts > 0) {
+    line(text, "drafts: %lld of %lld tokens accepted, mean acceptance length %.2f", number(c.accepted_tokens),
+         number(c.draft_tokens), c.mean_acceptance_length());
+    text += "accepted by place:";
+    for (const int64_t accepted : c.accepted_by_position)
+      text += " " + std::to_string(accepted);
+    text += " of " + std::to_string(c.drafts) + " drafts\n";
+  }
   if (s.prefill_step_seconds > 0) {
     const double rate = static_cast<double>(s.prefill_step_tokens) / s.prefill_step_seconds;
     line(text,

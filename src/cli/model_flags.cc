@@ -44,6 +44,40 @@ void add_attention_flags(CLI::App& app, ModelFlags& f) {
       "Refuse backends whose results depend on the batch");
 }
 
+namespace {
+
+void add_speculative_flags(CLI::App& app, ModelFlags& f) {
+  start_group(app, "Speculative decoding (same answers)");
+  app.add_option(
+      "--speculative-config", f.speculative_config,
+      R"(JSON with vLLM's keys: {"method":"ngram","num_speculative_tokens":5}; also suffix, draft_model)");
+  SglangSpeculative& s = f.sglang_speculative;
+  suggest(app.add_option("--speculative-algorithm,--speculative-algo", s.algorithm,
+                         "Instead, as SGLang has it: NGRAM or STANDALONE (a draft model)"),
+          {"NGRAM", "STANDALONE", "none"});
+  takes_folder(app.add_option("--speculative-draft-model-path,--speculative-draft-model", s.draft_model_path,
+                              "The draft model, with the tokens of the model"));
+  app.add_option("--speculative-num-draft-tokens", s.num_draft_tokens,
+                 "Tokens of a step, one more than drafts (default: 4)");
+  app.add_option("--speculative-num-steps", s.num_steps, "Drafts of a step (default: 3)");
+  app.add_option("--speculative-eagle-topk", s.eagle_topk, "1: drafts are a chain");
+  app.add_option("--speculative-ngram-min-match-window-size", s.ngram_min_match_window_size,
+                 "Fewest tokens that are looked up (default: 1)");
+  app.add_option("--speculative-ngram-max-match-window-size", s.ngram_max_match_window_size,
+                 "Most tokens that are looked up (default: 12)");
+  app.add_option("--speculative-accept-threshold-single", s.accept_threshold_single,
+                 "1: a draft is accepted if the model samples it");
+  app.add_option("--speculative-accept-threshold-acc", s.accept_threshold_acc, "1, likewise");
+  suggest(app.add_option("--speculative-attention-mode", s.attention_mode,
+                         "Backend that verifies: decode, or prefill where it has the same bits (default: "
+                         "decode)"),
+          {"decode", "prefill"});
+  takes_backend(app.add_option("--speculative-draft-attention-backend", s.draft_attention_backend,
+                               "Backend of the draft model"));
+}
+
+}  // namespace
+
 void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_names) {
   start_group(app, "Model");
   takes_folder(app.add_option(
@@ -98,6 +132,7 @@ void add_model_flags(CLI::App& app, ModelFlags& f, const std::string& model_name
       ->capture_default_str();
   app.add_flag("--disable-overlap-schedule", f.no_overlap,
                "On a GPU: queue a step only when the one before has ended (same bits)");
+  add_speculative_flags(app, f);
   start_group(app, "CUDA graphs");
   app.add_flag("--disable-cuda-graph", f.no_cuda_graph, "Run decode steps without graphs (same bits)");
   app.add_option("--cuda-graph-max-bs", f.cuda_graph_max_bs, "Requests of the largest graph (default: 256)")

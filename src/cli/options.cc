@@ -61,6 +61,21 @@ Result<KvLayout> read_kv_layout(const std::string& name) {
   return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed, shuffle");
 }
 
+namespace {
+
+Result<SpeculativeConfig> read_speculative(const ModelFlags& flags) {
+  if (flags.speculative_config.empty()) return speculative_from_sglang(flags.sglang_speculative);
+  if (flags.sglang_speculative.given())
+    return invalid(
+        "--speculative-config is given together with other --speculative-* flags; give one of the two "
+        "families");
+  if (same_name(flags.speculative_config, "none") || same_name(flags.speculative_config, "null"))
+    return SpeculativeConfig();
+  return speculative_from_json(flags.speculative_config);
+}
+
+}  // namespace
+
 Result<EngineConfig> engine_config(const ModelFlags& flags) {
   EngineConfig config;
   if (flags.model.empty()) {
@@ -82,6 +97,8 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   if (!policy)
     return invalid("--scheduling-policy " + flags.scheduling_policy + ": allowed are fcfs, priority");
   config.scheduling_policy = *policy;
+  FOVEA_TRY(speculative, read_speculative(flags));
+  config.speculative = speculative;
   config.attention = flags.attention;
   config.registry = flags.registry;
   config.max_running_requests = flags.max_running_requests;

@@ -9,6 +9,7 @@
 #include "compat/launch/environment.h"
 #include "compat/launch/launch_line.h"
 #include "fovea/engine.h"
+#include "speculative/launch.h"
 
 namespace fovea::cli {
 
@@ -33,6 +34,8 @@ struct ModelFlags {
   uint64_t seed = 0;
   bool no_prefix_cache = false;
   std::string scheduling_policy = "fcfs";
+  std::string speculative_config;  ///< vLLM's JSON; empty = not given
+  SglangSpeculative sglang_speculative;
   bool dummy_weights = false;
   std::string generation_config = "auto";
   int max_logprobs = 20;

@@ -5,6 +5,16 @@
 #include "base/check.h"
 
 namespace fovea {
+namespace {
+
+int32_t token_at(const ScheduledChunk& chunk, int position) {
+  const Sequence& sequence = *chunk.sequence;
+  if (position >= chunk.known_end())
+    return sequence.drafts[static_cast<size_t>(position - chunk.known_end())];
+  return position < sequence.num_tokens() ? sequence.tokens[static_cast<size_t>(position)] : kFutureToken;
+}
+
+}  // namespace
 
 void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) {
   for (auto* v : {&token_ids_, &positions_, &logit_rows_, &q_offsets_, &kv_lens_, &prefill_offsets_})
@@ -23,8 +33,7 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
     }
     for (int position = chunk.first; position < chunk.end(); ++position) {
       if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
-      token_ids_.push_back(position < sequence.num_tokens() ? sequence.tokens[static_cast<size_t>(position)]
-                                                            : kFutureToken);
+      token_ids_.push_back(token_at(chunk, position));
       positions_.push_back(position);
       const int64_t page = sequence.pages[static_cast<size_t>(position / page_size)];
       slots_.push_back(page * page_size + position % page_size);

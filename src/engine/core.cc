@@ -15,8 +15,15 @@ SchedulerConfig with_overlap(SchedulerConfig config, Overlap overlap) {
 
 }  // namespace
 
-EngineCore::EngineCore(SchedulerConfig config, Executor& executor)
-    : executor_(executor), scheduler_(with_overlap(config, executor.overlap())) {}
+EngineCore::EngineCore(SchedulerConfig config, Executor& executor, std::unique_ptr<Speculator> speculator)
+    : executor_(executor),
+      scheduler_(with_overlap(config, executor.overlap())),
+      speculator_(std::move(speculator)) {
+  if (!speculator_) return;
+  FOVEA_CHECK(!executor.overlap().future_tokens);  // a sequence with drafts gets several tokens
+  speculator_->set_constraint_of(
+      [this](const Sequence& sequence) { return request_of(sequence).sequence_sampling().constraint; });
+}
 
 void EngineCore::add(std::unique_ptr<Request> request) {
   request->sequence.sampled_on_host = executor_.samples_on_host(request->sequence_sampling());
@@ -83,7 +90,7 @@ bool EngineCore::submit_next() {
   const Time start = std::chrono::steady_clock::now();
   const auto chunks = [&] {
     const profile::Range range("schedule");
-    return scheduler_.schedule();
+    return scheduler_.schedule(speculator_.get());
   }();
   if (chunks.empty()) return false;
   prepare(chunks, start);
@@ -112,7 +119,10 @@ void EngineCore::prepare(std::span<const ScheduledChunk> chunks, Time start) {
 SequenceStep EngineCore::sequence_step(Request& request, const ScheduledChunk& chunk) const {
   SequenceStep step;
   step.chunk = chunk;
-  if (chunk.samples && request.generates()) step.sampling = request.sequence_sampling();
+  if (chunk.samples && request.generates()) {
+    step.sampling = request.sequence_sampling();
+    if (speculator_) step.sampling->synthetic_rates = speculator_->config().synthetic_rates;
+  }
   step.prompt_logprobs = request.prompt_logprobs();
   const int last = request.sequence.prompt_len - 1;
   step.last_logits = request.wants_last_logits() && chunk.logits_first <= last && last < chunk.end();
@@ -206,7 +216,7 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
     request.set_prompt_logprobs(position++, std::move(logprobs));
     sequence.logits_from = position;
   }
-  if (!result.status) {
+  if (!result.status && result.tokens.empty()) {
     request.finish(FinishReason::error, result.status.error());
     return;
   }
@@ -223,9 +233,18 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
     request.finish(FinishReason::length);
     return;
   }
+  deliver_tokens(request, chunk, result);
+  if (!result.status && !request.finished()) request.finish(FinishReason::error, result.status.error());
+}
+
+void EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result) {
+  Sequence& sequence = request.sequence;
   FOVEA_CHECK(!result.tokens.empty());
   FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // rows in flight assume one token
-  sequence.accepted = static_cast<int>(result.tokens.size());
+  const int tokens = static_cast<int>(result.tokens.size());
+  // After an unusable row there is no token that follows the accepted drafts.
+  const int accepted = std::min(chunk.drafts, tokens - (result.status ? 1 : 0));
+  sequence.accepted = tokens - accepted;
   for (size_t i = 0; i < result.tokens.size() && !request.finished(); ++i) {
     std::optional<TokenLogprobs> logprobs;
     if (!result.logprobs.empty()) logprobs = std::move(result.logprobs[i]);
@@ -233,10 +252,15 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
     ++stats_.generated_tokens;
     ++step_tokens_;
   }
+  if (chunk.drafts == 0) return;
+  scheduler_.accept_drafts(sequence, accepted);
+  speculator_->count(sequence, chunk.drafts, accepted);
+  request.count_drafts(chunk.drafts, accepted);
 }
 
 std::unique_ptr<Request> EngineCore::take(Request& request) {
   scheduler_.remove(&request.sequence);
+  if (speculator_) speculator_->end(request.sequence);
   return std::move(requests_.extract(request.id()).mapped());
 }
 
@@ -258,6 +282,7 @@ EngineStats EngineCore::stats() const {
   stats.token_gap_p99 = token_gaps_.quantile(0.99);
   stats.token_gap_max = token_gaps_.max();
   stats.attention = executor_.attention();
+  if (speculator_) stats.speculative = speculator_->counts();
   return stats;
 }
 

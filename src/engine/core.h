@@ -15,13 +15,15 @@
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/speculator.h"
 
 namespace fovea {
 
 class EngineCore {
  public:
   /// `config.overlap` is ignored; executor.overlap() applies. The executor must outlive the core.
-  EngineCore(SchedulerConfig config, Executor& executor);
+  /// `speculator`: null = no drafts; not with Overlap::future_tokens.
+  EngineCore(SchedulerConfig config, Executor& executor, std::unique_ptr<Speculator> speculator = nullptr);
 
   /// Add the answers of one request in order of their index. With a prefix cache, all but the first wait
   /// until the first has computed the prompt, then share its pages.
@@ -59,6 +61,7 @@ class EngineCore {
   void count_step(const OpenStep& step, const StepResult& result, Time end);
   void add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) const;
   void deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now);
+  void deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result);
   /// Frees ended requests that no open step refers to any more.
   void drop_ended();
   std::unique_ptr<Request> take(Request& request);
@@ -71,6 +74,7 @@ class EngineCore {
 
   Executor& executor_;
   Scheduler scheduler_;
+  std::unique_ptr<Speculator> speculator_;
   BatchBuilder batch_;
   std::vector<SequenceStep> sequence_steps_;
   std::deque<OpenStep> open_;                    // oldest first

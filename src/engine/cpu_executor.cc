@@ -21,14 +21,14 @@ Ticket CpuExecutor::submit(const Step& step) {
   if (result_.status.ok()) {
     const profile::Range range("sample", static_cast<int64_t>(step.sequences.size()));
     LogitRows rows(step.sequences);
-    const auto evaluate = [&](int64_t row, int worker) {
-      const int index = static_cast<int>(row);
-      rows.evaluate(index, runner_.logits(index), samplers_[static_cast<size_t>(worker)]);
+    const auto logits_of = [&](int row) { return runner_.logits(row); };
+    const auto evaluate = [&](int64_t group, int worker) {
+      rows.evaluate(static_cast<int>(group), logits_of, samplers_[static_cast<size_t>(worker)]);
     };
-    stream_.pool().parallel_tasks(rows.size(), evaluate,
+    stream_.pool().parallel_tasks(rows.groups(), evaluate,
                                   {static_cast<double>(rows.size()) * runner_.vocab_size()});
     for (size_t i = 0; i < step.sequences.size(); ++i)
-      result_.sequences.push_back(rows.result(i, [&](int row) { return runner_.logits(row); }));
+      result_.sequences.push_back(rows.result(i, logits_of));
   }
   return {++submitted_};
 }

@@ -59,7 +59,9 @@ DeviceExecutor::~DeviceExecutor() {
 }
 
 bool DeviceExecutor::samples_on_host(const SequenceSampling& sampling) const {
-  return sampling.constraint != nullptr || edits_.need(sampling.processor) == EditSlots::Need::too_large;
+  const EditSlots::Need need = edits_.need(sampling.processor);
+  if (options_.drafts && need != EditSlots::Need::none) return true;
+  return sampling.constraint != nullptr || need == EditSlots::Need::too_large;
 }
 
 Ticket DeviceExecutor::submit(const Step& step) {
@@ -155,12 +157,13 @@ Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
           sample_rows_.emplace_back(open.rows.sample_row(open.rows.first_row(i) + r, open.on_host[i]));
       added.logits_row = static_cast<int32_t>(sample_rows_.size()) - 1;
       if (added.token != cuda::kDrawToken) continue;
-      added.slot = token_slot(open.number, i);
+      if (chunk.drafts == 0) added.slot = token_slot(open.number, i);  // else no open step needs its token
       FOVEA_RETURN_IF_ERROR(find_edits(open, i, added));
     }
   }
   for (size_t i = 0; i < open.sequences.size(); ++i)
-    if (open.sequences[i].sampling && !open.on_host[i]) newest_[open.ids[i]] = token_slot(open.number, i);
+    if (open.sequences[i].sampling && !open.on_host[i] && open.sequences[i].chunk.drafts == 0)
+      newest_[open.ids[i]] = token_slot(open.number, i);
   return {};
 }
 
@@ -386,22 +389,26 @@ void DeviceExecutor::evaluate(OpenStep& open, StepResult& result) {
   std::vector<size_t> sequence_of(static_cast<size_t>(open.rows.size()));
   for (size_t i = 0; i < open.sequences.size(); ++i)
     std::fill_n(sequence_of.begin() + open.rows.first_row(i), open.sequences[i].chunk.logit_rows(), i);
-  const auto evaluate_row = [&](int64_t at, int worker) {
-    const int row = static_cast<int>(at);
+  const auto logits_of = [&](int row) {
     const bool on_host = open.on_host[sequence_of[static_cast<size_t>(row)]];
-    const auto logits =
-        open.rows.needs_logits(row, on_host) ? host_logits(open.number, row) : std::span<float>();
-    if (on_host)
-      open.rows.evaluate(row, logits, samplers_[static_cast<size_t>(worker)]);
+    return open.rows.needs_logits(row, on_host) ? host_logits(open.number, row) : std::span<float>();
+  };
+  const auto evaluate_group = [&](int64_t at, int worker) {
+    const int group = static_cast<int>(at), groups = open.rows.groups();
+    const int first = open.rows.first_of_group(group);
+    const int end = group + 1 < groups ? open.rows.first_of_group(group + 1) : open.rows.size();
+    if (open.on_host[sequence_of[static_cast<size_t>(first)]])
+      open.rows.evaluate(group, logits_of, samplers_[static_cast<size_t>(worker)]);
     else
-      open.rows.take(row, results[row], logits);
+      for (int row = first; row < end; ++row)
+        open.rows.take(row, results[row], logits_of(row));
   };
   if (open.copies_logits)
-    pool_.parallel_tasks(open.rows.size(), evaluate_row,
+    pool_.parallel_tasks(open.rows.groups(), evaluate_group,
                          {static_cast<double>(open.rows.size()) * runner_.vocab_size()});
   else
-    for (int row = 0; row < open.rows.size(); ++row)
-      evaluate_row(row, 0);
+    for (int group = 0; group < open.rows.groups(); ++group)
+      evaluate_group(group, 0);
   for (size_t i = 0; i < open.sequences.size(); ++i) {
     counts_.host_sampled += open.on_host[i];
     result.sequences.push_back(open.rows.result(i, [&](int row) { return host_logits(open.number, row); }));

@@ -28,6 +28,9 @@ class DeviceExecutor final : public Executor {
     int max_seqs = 0, max_logit_rows = 0;
     int sampled_vocab = 0;     ///< only ids below are sampled
     std::vector<int> buckets;  ///< rows of the graphs, ascending; empty = none
+    /// Steps may verify drafts. The sampler edits one row of a request in a launch, so the host samples for
+    /// requests with edits.
+    bool drafts = false;
     /// Biases, bad words and end tokens of a request: with longer lists, its tokens are sampled on the host.
     int64_t edit_list_bytes = 16 << 10;
     /// A step that takes longer than this, and longer than kSlowSteps of the slowest so far, has failed.

@@ -90,7 +90,7 @@ Status EngineImpl::open(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(setup_->open(config));
   setup_->scheduler.num_pages = setup_->kv->num_pages(0);
   FOVEA_RETURN_IF_ERROR(make_executor(config));
-  core_ = std::make_unique<EngineCore>(setup_->scheduler, *executor_);
+  core_ = std::make_unique<EngineCore>(setup_->scheduler, *executor_, setup_->make_speculator(config));
   stats_ = core_->stats();
   snapshot_ = std::make_shared<const EngineSnapshot>(core_->snapshot());
   thread_ = std::thread([this] { run(); });

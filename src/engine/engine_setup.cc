@@ -10,6 +10,7 @@
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"
 #include "engine/kv_sizing.h"
+#include "engine/model_drafter.h"
 #include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "model/kv_groups.h"
@@ -79,11 +80,13 @@ Status EngineSetup::open(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
+  FOVEA_RETURN_IF_ERROR(check_speculative(config));
   FOVEA_RETURN_IF_ERROR(load_text(config));
   pool = std::make_unique<ThreadPool>(config.threads);
   stream = std::make_unique<Stream>(*pool);
   info.threads = pool->size();
   FOVEA_RETURN_IF_ERROR(load_model(config, registry));
+  FOVEA_RETURN_IF_ERROR(make_drafter(config, registry));
   FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
   log_start();
   return {};
@@ -97,6 +100,7 @@ Status EngineSetup::check_config(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(
       check_range("max_batched_tokens", config.max_batched_tokens.value_or(1), 1, kMaxBatchedTokens));
   FOVEA_RETURN_IF_ERROR(check_range("max_logprobs", config.max_logprobs, -1, 1 << 30));
+  FOVEA_RETURN_IF_ERROR(validate(config.speculative));
   if (!(config.gpu_memory_utilization > 0 && config.gpu_memory_utilization <= 1))
     return invalid("--gpu-memory-utilization is " + std::to_string(config.gpu_memory_utilization) +
                    "; it must be above 0 and at most 1");
@@ -114,7 +118,10 @@ Status EngineSetup::choose_device(const EngineConfig& config) {
             graph_buckets({config.cuda_graphs, config.cuda_graph_max_bs, config.cuda_graph_bs}, max_seqs_));
   info.cuda_graph_bs = executor.buckets = std::move(buckets);
   info.overlap = config.overlap;
-  executor.overlap = config.overlap ? Overlap{2, true} : Overlap{1, false};
+  // Drafts follow tokens that the host knows.
+  executor.drafts = config.speculative.enabled();
+  if (executor.drafts) info.overlap = false;
+  executor.overlap = info.overlap ? Overlap{2, true} : Overlap{1, false};
   return {};
 }
 
@@ -130,7 +137,9 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   info.architecture = model_config.architecture;
   info.dtype = config.dtype.value_or(model_config.dtype);
   info.vocab_size = model_config.vocab_size;
-  const int64_t rows = kMaxLogitsBytes / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
+  // Each draft has a row of logits, so there is more room for them.
+  const int64_t room = kMaxLogitsBytes * (config.speculative.enabled() ? 4 : 1);
+  const int64_t rows = room / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, info.max_batched_tokens));
   if (config.attention.use_non_causal.value_or(false)) {
     // Each row of a prompt sees the whole prompt, so a prompt is computed in one step, with the logits of all
@@ -177,6 +186,50 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
     spec = ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, selection.page_size);
   info.selection = std::move(selection);
   scheduler.phases_differ = !same_bits_across_phases(info.selection);
+  return {};
+}
+
+std::unique_ptr<Speculator> EngineSetup::make_speculator(const EngineConfig& config) {
+  if (!drafter) return nullptr;
+  return std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
+}
+
+/// What the model and its backends have to do with it.
+Status EngineSetup::check_speculative(const EngineConfig& config) const {
+  const SpeculativeConfig& c = config.speculative;
+  if (!c.enabled()) return {};
+  if (scheduler.whole_prompts)
+    return unsupported(
+        "speculative decoding verifies several rows of a sequence in one step, and without the "
+        "causal mask (" +
+        context.whole_prompts_from + ") a row would see the drafts after it; leave out one");
+  if (c.method == DraftMethod::draft_model && device_.kind != DeviceKind::cpu)
+    return unsupported("a draft model runs on the CPU only so far, not beside a model on " +
+                       info.device_name + "; use the methods ngram or suffix");
+  if (c.verify_in_prefill && scheduler.phases_differ)
+    return unsupported(
+        "--speculative-attention-mode prefill: the prefill backend gives a row other bits than decode, so "
+        "drafts "
+        "would change answers; leave it out, or select one backend that claims chunking for both phases");
+  return {};
+}
+
+Status EngineSetup::make_drafter(const EngineConfig& config, const BackendRegistry& registry) {
+  const SpeculativeConfig& c = config.speculative;
+  drafter = fovea::make_drafter(c);
+  if (c.method != DraftMethod::draft_model) return {};
+  ModelDrafter::Target target;
+  target.tokenizer = tokenizer.get();
+  target.sampled_vocab = context.sampled_vocab;
+  target.max_seq_len = info.max_seq_len;
+  target.max_running = info.max_running_requests;
+  target.max_batched_tokens = info.max_batched_tokens;
+  target.seed = config.seed;
+  target.dummy_weights = config.dummy_weights;
+  FOVEA_TRY(made, ModelDrafter::create(c, target, registry, *stream));
+  FOVEA_LOG(info) << "draft model: " << c.model << ", " << (made->weight_bytes() >> 20) << " MiB of weights, "
+                  << (made->kv_bytes() >> 20) << " MiB of KV cache";
+  drafter = std::move(made);
   return {};
 }
 

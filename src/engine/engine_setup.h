@@ -11,6 +11,7 @@
 #include "engine/model_runner.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/speculator.h"
 #include "fovea/engine.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -37,6 +38,10 @@ class EngineSetup {
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<KvCache> kv;
+  std::unique_ptr<Drafter> drafter;  ///< null: no drafts
+
+  /// Takes the drafter. Null: no drafts.
+  std::unique_ptr<Speculator> make_speculator(const EngineConfig& config);
 
   /// For the executor of the GPU.
   DeviceExecutor::Options executor;
@@ -55,6 +60,8 @@ class EngineSetup {
   Status fit_gpu_memory(const EngineConfig& config, const BackendRegistry& registry);
   Result<int64_t> choose_pages(const EngineConfig& config, int64_t bytes_per_page) const;
   Status make_kv_cache(const EngineConfig& config);
+  Status make_drafter(const EngineConfig& config, const BackendRegistry& registry);
+  Status check_speculative(const EngineConfig& config) const;
   void log_start() const;
   void log_kv_scales() const;
 

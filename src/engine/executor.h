@@ -22,13 +22,17 @@ struct SequenceSampling {
   uint64_t seed = 0;
   size_t vocab = 0;                       ///< only ids below are sampled; the other logits pad the vocabulary
   TokenConstraint* constraint = nullptr;  ///< in the state after the sequence's tokens; null = none
+  /// For load tests: draft i is accepted with probability [i], as SpeculativeConfig::synthetic_rates; empty =
+  /// a draft is accepted if it is the token sampled.
+  std::span<const double> synthetic_rates = {};
 };
 
 /// A chunk of a step, and the results requested from its logit rows. Every row is checked for unusable
 /// logits.
 struct SequenceStep {
   ScheduledChunk chunk;
-  std::optional<SequenceSampling> sampling;  ///< set when the next token is sampled from the last row
+  /// Set when the next token is sampled from the last row, and from those before it if there are drafts.
+  std::optional<SequenceSampling> sampling;
   /// Most probable tokens reported with each prompt token whose predecessor has a logit row; -1 = all.
   int prompt_logprobs = 0;
   bool last_logits = false;  ///< the chunk has the last prompt token, and its logits were requested
@@ -40,10 +44,11 @@ struct Step {
 };
 
 struct SequenceResult {
-  /// The first unusable row's error. The fields below have no results of this row or later ones. Other
-  /// sequences are not affected.
+  /// The first unusable row's error; rows after a draft that was not accepted are not looked at. The fields
+  /// below have no results of this row or later ones. Other sequences are not affected.
   Status status;
-  /// Accepted tokens in order: 1 to k with SequenceStep::sampling, else (and on an error) none.
+  /// Tokens in order, with SequenceStep::sampling: those of accepted drafts, then one more. Without it none,
+  /// on an error those before the unusable row.
   std::vector<int32_t> tokens;
   std::vector<TokenLogprobs> logprobs;         ///< of `tokens`, if SamplingParams::logprobs is set
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of the prompt tokens after chunk.logits_first, ...
@@ -74,7 +79,7 @@ class Executor {
   virtual void begin_thread() {}
 
   /// Whether the host samples the tokens of such a sequence, so that its next row waits for its newest token
-  /// in spite of Overlap::future_tokens.
+  /// in spite of Overlap::future_tokens. Constant for a sequence.
   virtual bool samples_on_host(const SequenceSampling&) const { return false; }
 
   /// Begins a step. Copies what it needs from `step` before it returns; the sequences, and what their

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/philox.h"
 #include "engine/logprobs.h"
 
 namespace fovea {
@@ -32,9 +33,21 @@ LogitRows::LogitRows(std::span<const SequenceStep> sequences) : sequences_(seque
   for (const SequenceStep& sequence : sequences) {
     const ScheduledChunk& chunk = sequence.chunk;
     first_.push_back(static_cast<int>(rows_.size()));
-    for (int position = chunk.logits_first; position < chunk.end(); ++position)
-      rows_.push_back({&sequence, position, sequence.sampling && position + 1 == chunk.end(), {}, {}, {}});
+    for (int position = chunk.logits_first; position < chunk.end(); ++position) {
+      Row row;
+      row.sequence = &sequence;
+      row.position = position;
+      row.samples = sequence.sampling && position + 1 >= chunk.known_end();
+      row.drafts = std::max(0, position + 1 - chunk.known_end());
+      if (row.drafts == 0) groups_.push_back(static_cast<int>(rows_.size()));
+      rows_.push_back(std::move(row));
+    }
   }
+}
+
+const int32_t* LogitRows::Row::draft() const {
+  const ScheduledChunk& chunk = sequence->chunk;
+  return samples && drafts < chunk.drafts ? &chunk.sequence->drafts[static_cast<size_t>(drafts)] : nullptr;
 }
 
 std::optional<int> LogitRows::Row::top() const {
@@ -42,30 +55,65 @@ std::optional<int> LogitRows::Row::top() const {
   return scores() ? std::optional(sequence->prompt_logprobs) : std::nullopt;
 }
 
-void LogitRows::evaluate(int index, std::span<float> logits, Sampler& sampler) {
+/// False: the rows of the group that follow are left out.
+bool LogitRows::evaluate_row(int index, std::span<float> logits, Sampler& sampler, Ahead& ahead) {
   Row& row = rows_[static_cast<size_t>(index)];
-  const Sequence& sequence = *row.sequence->chunk.sequence;
   if (row.samples) {
-    const SequenceSampling& sampling = *row.sequence->sampling;
-    const auto sampled =
-        sampler.sample(logits.first(sampling.vocab), *sampling.params, sampling.seed,
-                       static_cast<uint64_t>(row.position) + 1, sampling.processor, sequence.tokens,
-                       static_cast<size_t>(sequence.prompt_len), sampling.constraint);
-    if (!sampled) {
-      row.status = sampled.error();
-      return;
-    }
-    row.sampled = *sampled;
-    const auto top = row.top();
-    if (top && !scan_logits(logits).valid)  // checks padding entries too: they count in log probabilities
-      row.status = bad_logits();
-    else if (top)
-      row.logprobs = token_logprobs(logits, *sampled, *top);
-  } else if (!scan_logits(logits).valid) {
-    row.status = bad_logits();
-  } else if (row.scores()) {
-    row.logprobs = token_logprobs(logits, row.next_prompt_token(), row.sequence->prompt_logprobs);
+    sample(row, logits, sampler, ahead);
+    return row.status.ok() && row.accepts() && advance(row, ahead);
   }
+  if (!scan_logits(logits).valid)
+    row.status = bad_logits();
+  else if (row.scores())
+    row.logprobs = token_logprobs(logits, row.next_prompt_token(), row.sequence->prompt_logprobs);
+  return false;
+}
+
+void LogitRows::sample(Row& row, std::span<float> logits, Sampler& sampler, const Ahead& ahead) const {
+  const Sequence& sequence = *row.sequence->chunk.sequence;
+  const SequenceSampling& sampling = *row.sequence->sampling;
+  const std::vector<int32_t>& tokens = row.drafts == 0 ? sequence.tokens : ahead.tokens;
+  const auto sampled = sampler.sample(logits.first(sampling.vocab), *sampling.params, sampling.seed,
+                                      static_cast<uint64_t>(row.position) + 1, sampling.processor, tokens,
+                                      static_cast<size_t>(sequence.prompt_len), sampling.constraint);
+  if (!sampled) {
+    row.status = sampled.error();
+    return;
+  }
+  row.sampled = *sampled;
+  roll_dice(row);
+  const auto top = row.top();
+  if (top && !scan_logits(logits).valid)  // checks padding entries too: they count in log probabilities
+    row.status = bad_logits();
+  else if (top)
+    row.logprobs = token_logprobs(logits, *row.sampled, *top);
+}
+
+/// The row's token is appended to what the next row of the group sees. False: nothing may follow it.
+bool LogitRows::advance(Row& row, Ahead& ahead) {
+  TokenConstraint* constraint = row.sequence->sampling->constraint;
+  if (constraint != nullptr && !constraint->advance(*row.sampled)) return false;
+  ++ahead.advanced;
+  if (row.drafts == 0) ahead.tokens = row.sequence->chunk.sequence->tokens;
+  ahead.tokens.push_back(*row.sampled);
+  return true;
+}
+
+void LogitRows::roll_back(int index, const Ahead& ahead) {
+  const auto& sampling = rows_[static_cast<size_t>(index)].sequence->sampling;
+  if (ahead.advanced > 0 && sampling->constraint != nullptr) sampling->constraint->roll_back(ahead.advanced);
+}
+
+/// With synthetic rates, dice accept the draft in place of what was sampled.
+void LogitRows::roll_dice(Row& row) {
+  const std::span<const double> rates = row.sequence->sampling->synthetic_rates;
+  const auto i = static_cast<size_t>(row.drafts);
+  if (row.draft() == nullptr || i >= rates.size()) return;
+  const double before = i == 0 ? 1 : rates[i - 1];
+  const double rate = before > 0 ? rates[i] / before : 0;  // of this one, if those before it are accepted
+  // The bits that no draw uses: of the seed's complement.
+  row.rejects = philox_uniform(~row.sequence->sampling->seed, static_cast<uint64_t>(row.position)) >= rate;
+  if (!row.rejects) row.sampled = *row.draft();
 }
 
 cuda::SampleRow LogitRows::sample_row(int index, bool on_host) const {
@@ -103,7 +151,10 @@ void LogitRows::take(int index, const cuda::SampleResult& result, std::span<floa
   else if (result.status != cuda::SampleStatus::ok)
     row.status = bad_logits();
   if (!row.status) return;
-  if (row.samples) row.sampled = result.token;
+  if (row.samples) {
+    row.sampled = result.token;
+    roll_dice(row);
+  }
   const auto top = row.top();
   if (!top) return;
   if (in_result(*top))
@@ -111,7 +162,7 @@ void LogitRows::take(int index, const cuda::SampleResult& result, std::span<floa
   else if (!scan_logits(logits).valid)
     row.status = bad_logits();
   else
-    row.logprobs = token_logprobs(logits, row.samples ? result.token : row.next_prompt_token(), *top);
+    row.logprobs = token_logprobs(logits, row.samples ? *row.sampled : row.next_prompt_token(), *top);
 }
 
 SequenceResult LogitRows::collect(size_t at, int& last_prompt_row) {
@@ -133,6 +184,7 @@ SequenceResult LogitRows::collect(size_t at, int& last_prompt_row) {
     if (!row.sampled) continue;
     result.tokens.push_back(*row.sampled);
     if (row.logprobs) result.logprobs.push_back(*std::move(row.logprobs));
+    if (!row.accepts()) break;
   }
   return result;
 }

@@ -20,15 +20,29 @@ class LogitRows {
   /// The first row of each sequence.
   int first_row(size_t sequence) const { return first_[sequence]; }
 
-  /// Samples a token and computes log probabilities. `logits` [vocabulary], unchanged at the end. The result
-  /// is a pure function of the row, so rows may be evaluated by several threads.
-  void evaluate(int row, std::span<float> logits, Sampler& sampler);
+  /// Groups of rows that depend on no other group, so that several threads may evaluate them: the sampling
+  /// rows of a chunk with drafts, or a single row.
+  int groups() const { return static_cast<int>(groups_.size()); }
+  /// The first row of a group.
+  int first_of_group(int group) const { return groups_[static_cast<size_t>(group)]; }
+  /// Samples tokens and computes log probabilities. `logits_of(row)`: its logits [vocabulary], unchanged at
+  /// the end. Rows after the first draft that was not accepted are left out. The result is a pure function of
+  /// the group.
+  template <class LogitsOf>
+  void evaluate(int group, const LogitsOf& logits_of, Sampler& sampler) {
+    const int end =
+        group + 1 < groups() ? groups_[static_cast<size_t>(group) + 1] : static_cast<int>(rows_.size());
+    Ahead ahead;
+    for (int row = first_of_group(group); row < end && evaluate_row(row, logits_of(row), sampler, ahead);)
+      ++row;
+    roll_back(first_of_group(group), ahead);
+  }
 
   /// The row as a device's sampler takes it: without logits_row, slot and edits. `on_host`: the host samples.
   cuda::SampleRow sample_row(int row, bool on_host) const;
   /// Whether the host needs the row's logits beside the sampler's result.
   bool needs_logits(int row, bool on_host) const;
-  /// The sampler's result instead of evaluate(). `logits` if they are needed.
+  /// The sampler's result instead of evaluate(). `logits` if they are needed. Rows may be given in any order.
   void take(int row, const cuda::SampleResult& result, std::span<float> logits);
 
   /// After all its rows have been evaluated. `logits_of(row)` is called for SequenceStep::last_logits.
@@ -48,6 +62,8 @@ class LogitRows {
     const SequenceStep* sequence = nullptr;
     int position = 0;      // of the row's token
     bool samples = false;  // the next token is sampled from it
+    int drafts = 0;        // before it in its chunk, itself included
+    bool rejects = false;  // by dice
     Status status;
     std::optional<int32_t> sampled;
     std::optional<TokenLogprobs> logprobs;  // of the sampled, or of the next prompt token
@@ -59,12 +75,25 @@ class LogitRows {
     }
     /// How many of the most probable tokens are reported, -1 = all; nullopt = no log probabilities.
     std::optional<int> top() const;
+    /// The draft that its token is compared with; null after the last.
+    const int32_t* draft() const;
+    bool accepts() const { return sampled && !rejects && draft() != nullptr && *draft() == *sampled; }
   };
+  /// What evaluating a group has looked ahead.
+  struct Ahead {
+    std::vector<int32_t> tokens;  // those of the sequence, then accepted drafts
+    int advanced = 0;             // of the constraint
+  };
+  bool evaluate_row(int row, std::span<float> logits, Sampler& sampler, Ahead& ahead);
+  void sample(Row& row, std::span<float> logits, Sampler& sampler, const Ahead& ahead) const;
+  static bool advance(Row& row, Ahead& ahead);
+  void roll_back(int row, const Ahead& ahead);
+  static void roll_dice(Row& row);
   SequenceResult collect(size_t sequence, int& last_prompt_row);
 
   std::span<const SequenceStep> sequences_;
   std::vector<Row> rows_;
-  std::vector<int> first_;
+  std::vector<int> first_, groups_;
 };
 
 }  // namespace fovea

@@ -13,119 +13,15 @@
 namespace fovea {
 namespace {
 
+using test::Answer;
 using test::config_of;
+using test::Harness;
 using test::kVocab;
 using test::LateDevice;
 using test::next_token;
 using test::Tokens;
 
-struct Answer {
-  Tokens prompt, expected, ids;
-  FinishReason expected_finish = FinishReason::length, finish = FinishReason::none;
-  std::vector<TokenLogprobs> prompt_logprobs;
-  std::string error;
-  int ends = 0;
-  bool scores = false;
-};
-
 constexpr Overlap kAhead{2, true};
-
-/// An engine core on a late device; every step is checked.
-class Harness {
- public:
-  Harness(const SchedulerConfig& config, const LateDevice::Options& options, uint32_t seed = 0)
-      : config_(config), device(config, options, seed), core(config, device) {
-    device.watch(core.scheduler());
-    context_.vocab_size = context_.sampled_vocab = kVocab;
-    context_.max_seq_len = config.max_seq_len;
-  }
-
-  /// `stop`: the id that ends the answer; -1 = none.
-  Answer& add(Tokens prompt, int max_tokens, int32_t stop = -1, bool scores = false) {
-    auto answer = std::make_shared<Answer>();
-    answer->prompt = prompt;
-    answer->scores = scores;
-    Tokens all = prompt;  // as keys
-    for (int i = 0; i < max_tokens && answer->expected_finish == FinishReason::length; ++i) {
-      const int32_t token = next_token(all, config_.window);
-      if (token == stop) {
-        answer->expected_finish = FinishReason::stop;
-      } else {
-        all.push_back(token + (config_.phases_differ ? test::kDecoded : 0));
-        answer->expected.push_back(token);
-      }
-    }
-    GenerateRequest request;
-    request.prompt_ids = std::move(prompt);
-    request.sampling.max_tokens = max_tokens;
-    if (stop >= 0) request.sampling.stop_token_ids = {stop};
-    if (scores) request.prompt_logprobs = 0;
-    auto created = Request::create(
-        std::move(request),
-        [answer](const RequestOutput& output) {
-          EXPECT_EQ(answer->ends, 0) << "an output after the last";
-          answer->ids.insert(answer->ids.end(), output.token_ids.begin(), output.token_ids.end());
-          if (output.finish == FinishReason::none) return;
-          ++answer->ends;
-          answer->finish = output.finish;
-          answer->error = output.error.message;
-          answer->prompt_logprobs = output.prompt_logprobs;
-        },
-        context_);
-    EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.error().message);
-    created->front()->set_id(answers.size());
-    core.add(std::move(created->front()));
-    answers.push_back(std::move(answer));
-    return *answers.back();
-  }
-
-  void step() {
-    core.step([] {});
-    device.check_pages();
-    const Scheduler& s = core.scheduler();
-    ASSERT_TRUE(s.consistent());
-    ASSERT_EQ(s.pages_free() + s.pages_cached() + s.pages_in_use(), s.pages_total());
-  }
-
-  /// Steps until the core is idle, then checks all answers; cancelled and failed ones may end early.
-  void finish() {
-    for (int steps = 0; !core.idle(); ++steps) {
-      ASSERT_LT(steps, 20000) << "no progress";
-      step();
-      if (testing::Test::HasFailure()) return;
-    }
-    EXPECT_EQ(core.scheduler().pages_in_use(), 0);
-    EXPECT_EQ(device.open(), 0u);
-    for (size_t i = 0; i < answers.size(); ++i)
-      expect_right(*answers[i], i);
-  }
-
-  void expect_right(const Answer& answer, size_t index) const {
-    SCOPED_TRACE(testing::Message() << "request " << index);
-    EXPECT_EQ(answer.ends, 1);
-    if (answer.finish == FinishReason::cancelled || answer.finish == FinishReason::error) {
-      ASSERT_LE(answer.ids.size(), answer.expected.size());
-      EXPECT_TRUE(std::ranges::equal(answer.ids, std::span(answer.expected).first(answer.ids.size())));
-      return;
-    }
-    EXPECT_EQ(answer.finish, answer.expected_finish);
-    EXPECT_EQ(answer.ids, answer.expected);
-    if (!answer.scores) return;
-    ASSERT_EQ(answer.prompt_logprobs.size(), answer.prompt.size() - 1);
-    for (size_t i = 0; i + 1 < answer.prompt.size(); ++i)
-      EXPECT_EQ(answer.prompt_logprobs[i].token.token_id,
-                next_token(std::span(answer.prompt).first(i + 1), config_.window));
-  }
-
- private:
-  SchedulerConfig config_;
-  RequestContext context_;
-
- public:
-  LateDevice device;
-  EngineCore core;
-  std::vector<std::shared_ptr<Answer>> answers;
-};
 
 /// A prompt whose answer stops at `stop` after some tokens, but not at once.
 Tokens prompt_that_stops(int32_t stop, int max_tokens) {

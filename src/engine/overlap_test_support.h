@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "engine/core.h"
 #include "engine/executor.h"
 
 namespace fovea::test {
@@ -75,6 +78,8 @@ class LateDevice final : public Executor {
       part.logits_first = asked.chunk.logits_first;
       part.prompt_len = asked.chunk.sequence->prompt_len;
       part.samples = asked.sampling.has_value();
+      part.drafts = asked.chunk.drafts;
+      drafts += part.drafts;
       part.mark = config_.phases_differ && asked.chunk.decode ? kDecoded : 0;
       EXPECT_EQ(input.positions[begin], part.first);
       const int pages = (asked.chunk.end() + config_.page_size - 1) / config_.page_size;
@@ -121,7 +126,7 @@ class LateDevice final : public Executor {
   size_t open() const { return queue_.size(); }
 
   uint64_t submitted = 0;
-  int64_t overlapped = 0, future_tokens = 0;
+  int64_t overlapped = 0, future_tokens = 0, drafts = 0;
 
  private:
   /// One chunk of a step.
@@ -129,7 +134,7 @@ class LateDevice final : public Executor {
     uint64_t id = 0;
     Tokens ids, pages;
     std::vector<int64_t> slots;
-    int first = 0, logits_first = 0, prompt_len = 0;
+    int first = 0, logits_first = 0, prompt_len = 0, drafts = 0;
     int32_t mark = 0;
     bool samples = false;
   };
@@ -178,6 +183,12 @@ class LateDevice final : public Executor {
       result.prompt_logprobs.push_back(logprobs);
     }
     if (!part.samples) return result;
+    for (int i = 0; i < part.drafts; ++i) {  // position end - drafts - 1 + i samples
+      const auto seen_keys = history.size() - static_cast<size_t>(part.drafts - i);
+      result.tokens.push_back(next_token(std::span(history).first(seen_keys), config_.window));
+      const auto draft = part.ids.size() - static_cast<size_t>(part.drafts - i);
+      if (result.tokens.back() != part.ids[draft]) return result;
+    }
     for (int i = 0; i < options_.tokens_per_result; ++i) {
       result.tokens.push_back(next_token(history, config_.window));
       history.push_back(result.tokens.back() + (config_.phases_differ ? kDecoded : 0));
@@ -194,6 +205,113 @@ class LateDevice final : public Executor {
   std::deque<Queued> queue_;
   size_t done_ = 0;  // steps of the queue that have run
   std::map<uint64_t, int32_t> newest_;
+};
+
+struct Answer {
+  Tokens prompt, expected, ids;
+  FinishReason expected_finish = FinishReason::length, finish = FinishReason::none;
+  std::vector<TokenLogprobs> prompt_logprobs;
+  std::string error;
+  int ends = 0;
+  bool scores = false;
+};
+
+/// An engine core on a late device; every step is checked.
+class Harness {
+ public:
+  Harness(const SchedulerConfig& config, const LateDevice::Options& options, uint32_t seed = 0,
+          std::unique_ptr<Speculator> speculator = nullptr)
+      : config_(config), device(config, options, seed), core(config, device, std::move(speculator)) {
+    device.watch(core.scheduler());
+    context_.vocab_size = context_.sampled_vocab = kVocab;
+    context_.max_seq_len = config.max_seq_len;
+  }
+
+  /// `stop`: the id that ends the answer; -1 = none.
+  Answer& add(Tokens prompt, int max_tokens, int32_t stop = -1, bool scores = false) {
+    auto answer = std::make_shared<Answer>();
+    answer->prompt = prompt;
+    answer->scores = scores;
+    Tokens all = prompt;  // as keys
+    for (int i = 0; i < max_tokens && answer->expected_finish == FinishReason::length; ++i) {
+      const int32_t token = next_token(all, config_.window);
+      if (token == stop) {
+        answer->expected_finish = FinishReason::stop;
+      } else {
+        all.push_back(token + (config_.phases_differ ? kDecoded : 0));
+        answer->expected.push_back(token);
+      }
+    }
+    GenerateRequest request;
+    request.prompt_ids = std::move(prompt);
+    request.sampling.max_tokens = max_tokens;
+    if (stop >= 0) request.sampling.stop_token_ids = {stop};
+    if (scores) request.prompt_logprobs = 0;
+    auto created = Request::create(
+        std::move(request),
+        [answer](const RequestOutput& output) {
+          EXPECT_EQ(answer->ends, 0) << "an output after the last";
+          answer->ids.insert(answer->ids.end(), output.token_ids.begin(), output.token_ids.end());
+          if (output.finish == FinishReason::none) return;
+          ++answer->ends;
+          answer->finish = output.finish;
+          answer->error = output.error.message;
+          answer->prompt_logprobs = output.prompt_logprobs;
+        },
+        context_);
+    EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.error().message);
+    created->front()->set_id(answers.size());
+    core.add(std::move(created->front()));
+    answers.push_back(std::move(answer));
+    return *answers.back();
+  }
+
+  void step() {
+    core.step([] {});
+    device.check_pages();
+    const Scheduler& s = core.scheduler();
+    ASSERT_TRUE(s.consistent());
+    ASSERT_EQ(s.pages_free() + s.pages_cached() + s.pages_in_use(), s.pages_total());
+  }
+
+  /// Steps until the core is idle, then checks all answers; cancelled and failed ones may end early.
+  void finish() {
+    for (int steps = 0; !core.idle(); ++steps) {
+      ASSERT_LT(steps, 20000) << "no progress";
+      step();
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_EQ(core.scheduler().pages_in_use(), 0);
+    EXPECT_EQ(device.open(), 0u);
+    for (size_t i = 0; i < answers.size(); ++i)
+      expect_right(*answers[i], i);
+  }
+
+  void expect_right(const Answer& answer, size_t index) const {
+    SCOPED_TRACE(testing::Message() << "request " << index);
+    EXPECT_EQ(answer.ends, 1);
+    if (answer.finish == FinishReason::cancelled || answer.finish == FinishReason::error) {
+      ASSERT_LE(answer.ids.size(), answer.expected.size());
+      EXPECT_TRUE(std::ranges::equal(answer.ids, std::span(answer.expected).first(answer.ids.size())));
+      return;
+    }
+    EXPECT_EQ(answer.finish, answer.expected_finish);
+    EXPECT_EQ(answer.ids, answer.expected);
+    if (!answer.scores) return;
+    ASSERT_EQ(answer.prompt_logprobs.size(), answer.prompt.size() - 1);
+    for (size_t i = 0; i + 1 < answer.prompt.size(); ++i)
+      EXPECT_EQ(answer.prompt_logprobs[i].token.token_id,
+                next_token(std::span(answer.prompt).first(i + 1), config_.window));
+  }
+
+ private:
+  SchedulerConfig config_;
+  RequestContext context_;
+
+ public:
+  LateDevice device;
+  EngineCore core;
+  std::vector<std::shared_ptr<Answer>> answers;
 };
 
 }  // namespace fovea::test

@@ -215,6 +215,7 @@ void Request::emit(Time now) {
   if (finished()) {
     output_.prompt_logprobs = std::move(prompt_logprobs_);
     output_.last_logits = std::move(last_logits_);
+    output_.speculative = std::move(speculative_);
   }
   set_times(now);
   if (sink_) sink_(output_);

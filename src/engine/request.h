@@ -77,6 +77,9 @@ class Request {
   /// Finishes it for a reason other than a sampled token. Held-back text is released.
   void finish(FinishReason reason, Error error = {});
 
+  /// A step has verified drafts.
+  void count_drafts(int verified, int accepted) { speculative_.add(verified, accepted); }
+
   using Time = std::chrono::steady_clock::time_point;
   /// Record the start of its first step and the end of its prompt; only the first call of each counts.
   void mark_started(Time now);
@@ -109,6 +112,7 @@ class Request {
   StopMatcher stops_;
   std::vector<TokenLogprobs> prompt_logprobs_;
   std::vector<float> last_logits_;
+  SpeculativeCounts speculative_;
   RequestOutput output_;  // since the last emit()
   Time submitted_ = std::chrono::steady_clock::now();
   std::optional<Time> started_, prompt_complete_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fovea/speculative.h"
 
 namespace fovea {
 
@@ -82,7 +83,7 @@ std::vector<const Sequence*> Scheduler::first_in_order(size_t count) const {
   return first;
 }
 
-std::span<const ScheduledChunk> Scheduler::schedule() {
+std::span<const ScheduledChunk> Scheduler::schedule(DraftSource* drafts) {
   FOVEA_CHECK(open_steps() < config_.overlap.open_steps);
   step_.clear();
   budget_ = config_.max_batched_tokens;
@@ -101,6 +102,7 @@ std::span<const ScheduledChunk> Scheduler::schedule() {
   if (must_wait_) step_.clear();  // closing the open steps may free enough pages without a preemption
   FOVEA_CHECK(!step_.empty() || !open_.empty() || idle());
   if (step_.empty()) return {};
+  if (drafts != nullptr) schedule_drafts(*drafts);
   open_step();
   return open_.back();
 }
@@ -109,7 +111,7 @@ void Scheduler::open_step() {
   for (const ScheduledChunk& chunk : step_) {
     chunk.sequence->rows_in_flight += chunk.count;
     chunk.sequence->tokens_in_flight += chunk.samples;
-    line_.charge(*chunk.sequence, chunk.count);
+    line_.charge(*chunk.sequence, chunk.count - chunk.drafts);  // drafts do not change whose turn is next
   }
   line_.advance();
   open_.push_back(step_);
@@ -248,6 +250,62 @@ void Scheduler::keep_to_phase(ScheduledChunk& chunk) const {
   chunk.count = sequence.encoder ? 1 : std::min(chunk.count, 1 + spare_seqs_);
 }
 
+/// Rows of drafts come after everything else: they take no row from a token that is known, and preempt
+/// nothing.
+void Scheduler::schedule_drafts(DraftSource& source) {
+  std::vector<DraftRoom> rooms;
+  std::vector<ScheduledChunk*> chunks;
+  for (ScheduledChunk& chunk : std::span(step_).first(decodes_)) {
+    chunk.sequence->drafts.clear();
+    if (draft_room(chunk) > 0) chunks.push_back(&chunk);
+  }
+  int rows = std::min(budget_, logit_budget_);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const int share = rows / static_cast<int>(chunks.size() - i);
+    const int most = std::min(share, draft_room(*chunks[i]));
+    rows -= most;
+    if (most > 0) rooms.push_back({chunks[i]->sequence, most});
+  }
+  if (rooms.empty()) return;
+  source.propose(rooms, static_cast<int>(decodes_));
+  size_t room = 0;
+  for (ScheduledChunk* chunk : chunks) {
+    if (room == rooms.size() || rooms[room].sequence != chunk->sequence) continue;
+    const auto proposed = static_cast<int>(chunk->sequence->drafts.size());
+    FOVEA_CHECK(proposed <= rooms[room++].most);
+    // Others may have taken pages since.
+    if (proposed > 0) add_drafts(*chunk, std::min(proposed, draft_room(*chunk)));
+  }
+}
+
+/// Rows of drafts that the chunk could have.
+int Scheduler::draft_room(const ScheduledChunk& chunk) const {
+  const Sequence& sequence = *chunk.sequence;
+  if (!chunk.samples || config_.whole_prompts || sequence.rows_in_flight > 0) return 0;
+  if (chunk.single_rows && sequence.encoder) return 0;
+  int64_t room = std::min({budget_, logit_budget_, sequence.max_tokens - sequence.length() - 1, kMaxDrafts});
+  if (chunk.single_rows) room = std::min<int64_t>(room, spare_seqs_);
+  const auto held = static_cast<int64_t>(sequence.pages.size());
+  const int64_t more = std::min(available_pages(), own_limit_ - (held - sequence.first_own()));
+  return static_cast<int>(std::min(room, (held + more) * config_.page_size - chunk.end()));
+}
+
+void Scheduler::add_drafts(ScheduledChunk& chunk, int count) {
+  if (count <= 0) return;
+  FOVEA_CHECK(grow(*chunk.sequence, config_.pages_for(chunk.end() + count)));
+  chunk.count += count;
+  chunk.drafts = count;
+  budget_ -= count;
+  logit_budget_ -= count;
+  if (chunk.single_rows) spare_seqs_ -= count;
+}
+
+void Scheduler::accept_drafts(Sequence& sequence, int count) {
+  sequence.computed = std::min(sequence.computed + count, sequence.num_tokens());
+  line_.charge(sequence, count);
+  drop_old_pages(sequence);
+}
+
 void Scheduler::add_to_step(const ScheduledChunk& chunk) {
   budget_ -= chunk.count;
   logit_budget_ -= chunk.logit_rows();
@@ -370,7 +428,7 @@ void Scheduler::close_step(bool computed) {
 
 void Scheduler::commit(const ScheduledChunk& chunk) {
   Sequence& sequence = *chunk.sequence;
-  sequence.computed = chunk.end();
+  sequence.computed = chunk.known_end();
   sequence.encoded = sequence.encoded || chunk.encode;
   // Share a finished prefill at once, so that waiting requests with the same prefix hit it. Not if it has
   // outgrown the window: its path would lock pages that no row sees any more.

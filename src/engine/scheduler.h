@@ -61,6 +61,20 @@ int64_t decoder_pages(const SchedulerConfig& config);
 /// sequence.
 int64_t longest_sequence_pages(const SchedulerConfig& config);
 
+/// A decode whose rows can be followed by rows of drafts.
+struct DraftRoom {
+  Sequence* sequence = nullptr;
+  int most = 0;  ///< at least 1
+};
+
+/// Proposes drafts for the decodes of a step.
+class DraftSource {
+ public:
+  virtual ~DraftSource() = default;
+  /// Sets Sequence::drafts, at most DraftRoom::most; they are empty before. `decodes`: of the step.
+  virtual void propose(std::span<const DraftRoom> rooms, int decodes) = 0;
+};
+
 struct SchedulerStats {
   int64_t preemptions = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  ///< tokens looked up at admission, tokens found
@@ -81,9 +95,14 @@ class Scheduler {
   /// May evict cached prefixes and preempt the last sequences in order, but none with rows in flight. Returns
   /// an empty span and opens no step when nothing is running or waiting, or when all schedulable work depends
   /// on the result of an open step. The span is valid until the step after it is closed.
-  std::span<const ScheduledChunk> schedule();
+  /// `drafts`: asked when everything else has its rows; null = no drafts. The rest of the step's budget and
+  /// pages that are free or evictable are divided between the decodes whose newest token is known.
+  std::span<const ScheduledChunk> schedule(DraftSource* drafts = nullptr);
   /// Closes the oldest open step, whose rows are in the KV cache now. Call before appending sampled tokens.
   void commit() { close_step(true); }
+  /// After commit() and after accepted tokens have been appended: the first `count` drafts of its chunk were
+  /// among them, so their keys and values, which the step computed, are those of its tokens.
+  void accept_drafts(Sequence& sequence, int count);
   /// Closes the oldest open step, which failed. Remove its sequences before the next schedule().
   void abandon() { close_step(false); }
   int open_steps() const { return static_cast<int>(open_.size()); }
@@ -128,6 +147,9 @@ class Scheduler {
   void match_prefix(Sequence& sequence);
   void schedule_chunk(Sequence& sequence, bool decode);
   void keep_to_phase(ScheduledChunk& chunk) const;
+  void schedule_drafts(DraftSource& source);
+  int draft_room(const ScheduledChunk& chunk) const;
+  void add_drafts(ScheduledChunk& chunk, int count);
   void add_to_step(const ScheduledChunk& chunk);
   void open_step();
   void close_step(bool computed);

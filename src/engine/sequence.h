@@ -27,6 +27,7 @@ struct Sequence {
   int accepted = 1;                             ///< how many of the newest tokens came with the last result
   bool sampled_on_host = false;                 ///< Executor::samples_on_host()
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
+  std::vector<int32_t> drafts;                  ///< may follow `tokens`; verified by the next step
   std::string client;                           ///< clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
 
@@ -73,8 +74,13 @@ struct ScheduledChunk {
   bool single_rows = false;
   bool samples = false;  ///< the chunk ends with the newest token: the next one is sampled from its last row
   bool encode = false;   ///< the encoder runs first, for a newly admitted sequence
+  /// The last rows are those of the sequence's first drafts. The row before them and all of them sample; a
+  /// draft is accepted if the row before it sampled it.
+  int drafts = 0;
 
   int end() const { return first + count; }
+  /// The end of the tokens that are known.
+  int known_end() const { return end() - drafts; }
   int logit_rows() const { return end() - logits_first; }
   /// Entries in the batch.
   int batch_seqs() const { return single_rows ? count : 1; }

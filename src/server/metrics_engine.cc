@@ -30,6 +30,21 @@ void write_requests(const EngineStats& s, MetricsText& out) {
   out.histogram(bounds, s.step_tokens, number(s.prompt_tokens + s.generated_tokens));
 }
 
+/// vLLM's; only where drafts are made, as there.
+void write_drafts(const EngineStats& s, MetricsText& out) {
+  const SpeculativeCounts& c = s.speculative;
+  if (c.drafts == 0) return;
+  out.counter("vllm:spec_decode_num_drafts_total", "Steps of a sequence that verified drafts.",
+              number(c.drafts));
+  out.counter("vllm:spec_decode_num_draft_tokens_total", "Draft tokens verified.", number(c.draft_tokens));
+  out.counter("vllm:spec_decode_num_accepted_tokens_total", "Draft tokens accepted.",
+              number(c.accepted_tokens));
+  out.metric("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter",
+             "Draft tokens accepted, by place in the draft.");
+  for (size_t i = 0; i < c.accepted_by_position.size(); ++i)
+    out.sample(number(c.accepted_by_position[i]), {{"position", std::to_string(i)}});
+}
+
 void write_pages(const EngineStats& s, MetricsText& out) {
   out.metric("fovea_kv_pages", "gauge", "Pages of the KV cache; cached = of the prefix cache and evictable.");
   out.sample(number(s.pages_free), {{"state", "free"}});
@@ -140,6 +155,7 @@ void write_cache_config(const EngineInfo& info, MetricsText& out) {
 void write_engine_stats(const EngineStats& stats, const std::optional<MachineFloor>& floor,
                         MetricsText& out) {
   write_requests(stats, out);
+  write_drafts(stats, out);
   write_pages(stats, out);
   write_steps(stats, out);
   write_attention(stats, out);

@@ -184,10 +184,10 @@ class LaunchLines(unittest.TestCase):
             self.assertIn("already the default", result.stdout)
 
     def test_every_refused_flag_is_named(self):
-        flags = ["--tp", "8", "-dcp", "2", "-pcp", "4", "--dp", "2", "--enable-dp-attention", "--speculative-algorithm",
-                 "EAGLE", "--speculative-num-steps", "3", "-ac.flex_attn_block_m", "64"]
-        named = ["--tp 8", "-dcp 2", "-pcp 4", "--dp 2", "--enable-dp-attention", "--speculative-algorithm EAGLE",
-                 "--speculative-num-steps 3", "-ac.flex_attn_block_m 64"]
+        flags = ["--tp", "8", "-dcp", "2", "-pcp", "4", "--dp", "2", "--enable-dp-attention", "--speculative-token-map",
+                 "hot.pt", "-ac.flex_attn_block_m", "64"]
+        named = ["--tp 8", "-dcp 2", "-pcp 4", "--dp 2", "--enable-dp-attention", "--speculative-token-map hot.pt",
+                 "-ac.flex_attn_block_m 64"]
         answer = self.explain("Qwen/Qwen3-0.6B", "--device", "cpu", *flags)
         self.assertEqual([note["flag"] for note in answer["flags"]["refused"]], named)
         self.assertFalse(answer["complete"])

@@ -38,6 +38,10 @@ struct DeviceConfig {
   bool latest = false;
   double patience = 60;
   uint32_t seed = 0;
+  int drafts = 0;  ///< of a step; 0 = none
+  std::function<std::unique_ptr<Drafter>()> drafter = {};
+  /// Rows that decode are sequences of their own in the batch, as beside a backend whose phases differ.
+  bool phases_differ = false;
 };
 
 class DeviceEngine {
@@ -69,6 +73,7 @@ class DeviceEngine {
     const int64_t room = (setup.num_pages - scheduler.pages_for(scheduler.max_encoder_len)) * kPageSize;
     scheduler.max_seq_len = static_cast<int>(std::min({int64_t{320}, int64_t{config_.max_position}, room}));
     scheduler.watermark = 2;
+    scheduler.phases_differ = setup.phases_differ;
 
     AttentionConfig attention;
     attention.backend = std::string(ReferenceBackend::kName);
@@ -106,12 +111,19 @@ class DeviceEngine {
     executor.max_logit_rows = scheduler.max_logit_rows;
     executor.sampled_vocab = config_.vocab_size;
     executor.buckets = setup.buckets;
-    executor.edit_list_bytes = 0;
+    executor.drafts = setup.drafts > 0;
+    executor.edit_list_bytes = setup.drafts > 0 ? 4096 : 0;
     executor.patience = std::chrono::duration<double>(setup.patience);
     executor_ = std::make_unique<DeviceExecutor>(*runner_, *ops_, *queue_, pool_, executor);
     const Status captured = executor_->start();
     EXPECT_TRUE(captured.ok()) << (captured.ok() ? "" : captured.error().message);
-    core_ = std::make_unique<EngineCore>(scheduler, *executor_);
+    std::unique_ptr<Speculator> speculator;
+    if (setup.drafts > 0) {
+      SpeculativeConfig speculative;
+      speculative.num_tokens = setup.drafts;
+      speculator = std::make_unique<Speculator>(speculative, setup.drafter(), config_.vocab_size);
+    }
+    core_ = std::make_unique<EngineCore>(scheduler, *executor_, std::move(speculator));
     context_.vocab_size = context_.sampled_vocab = config_.vocab_size;
     context_.max_seq_len = scheduler.max_seq_len;
     context_.max_logprobs = -1;

@@ -12,6 +12,7 @@
 
 #include "engine/graph_buckets.h"
 #include "tests/engine/device_engine.h"
+#include "tests/engine/recorded_drafter.h"
 
 namespace fovea {
 namespace {
@@ -91,6 +92,44 @@ TEST(DeviceExecutor, WithoutFurtherGraphsWhereACaptureIsRefused) {
   refusing.queue().refuses_graphs = true;
   EXPECT_EQ(refusing.run(requests), plain.run(requests));
   EXPECT_EQ(refusing.executor().graphs(), kFirstBuckets);
+}
+
+/// Requests with biases among them: the host samples for those, though a slot would hold them.
+TEST(DeviceExecutor, DraftsChangeNoAnswer) {
+  std::vector<GenerateRequest> requests = mixed_requests();
+  for (const size_t i : {1, 4})
+    for (int32_t token = 0; token < 256; ++token)
+      requests[i].sampling.logit_bias.push_back({token, static_cast<float>(token % 3)});
+  DeviceEngine plain(Config{kOneByOne, {}});
+  const auto want = plain.run(requests);
+  std::vector<std::vector<int32_t>> texts;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    texts.push_back(requests[i].prompt_ids);
+    texts.back().insert(texts.back().end(), want[i].ids.begin(), want[i].ids.end());
+  }
+  int64_t preemptions = 0, replays = 0;
+  for (const double right : {1.0, 0.8, 0.0})
+    for (const Config& base : {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6}},
+                               Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6}, 64, 30}}) {
+      Config setup = base;
+      setup.drafts = right == 1 ? 15 : 4;
+      setup.drafter = [&] { return std::make_unique<test::RecordedDrafter>(texts, right, 1); };
+      for (const bool differ : {false, true}) {
+        setup.phases_differ = differ;
+        DeviceEngine engine(setup);
+        EXPECT_EQ(engine.run(requests), want) << "right " << right << ", " << setup.max_batched_tokens;
+        EXPECT_GT(engine.executor().counts().host_sampled, 5);
+        const SpeculativeCounts counts = engine.core().stats().speculative;
+        EXPECT_GT(counts.draft_tokens, 20);
+        if (right > 0) {
+          EXPECT_GT(counts.accepted_tokens, 10);
+        }
+        preemptions += engine.core().stats().preemptions;
+        if (differ) replays += engine.executor().counts().replays;
+      }
+    }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(replays, 20);
 }
 
 /// A list of biases that is too long for a slot: the host samples, and the sequence's next row waits for it.

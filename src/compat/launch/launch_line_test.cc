@@ -65,12 +65,12 @@ TEST(LaunchLine, RefusesByNameUnlessTheValueIsNeutral) {
 
 TEST(LaunchLine, NamesAllRefusedFlagsAtOnce) {
   const auto line =
-      read({"--tp", "8", "--trust-remote-code", "--enable-dp-attention", "--speculative-num-steps", "3"});
+      read({"--tp", "8", "--trust-remote-code", "--enable-dp-attention", "--speculative-token-map", "3"});
   const Status status = check_refused(line.notes);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message,
               AllOf(HasSubstr("--tp 8 is refused: "), HasSubstr("--enable-dp-attention is refused: "),
-                    HasSubstr("--speculative-num-steps 3 is refused: ")));
+                    HasSubstr("--speculative-token-map 3 is refused: ")));
   EXPECT_THAT(status.error().message, Not(HasSubstr("trust")));
   EXPECT_TRUE(check_refused({}));
 }

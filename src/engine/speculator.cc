@@ -1,0 +1,90 @@
+#include "engine/speculator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "base/philox.h"
+#include "speculative/ngram_drafter.h"
+#include "speculative/suffix_drafter.h"
+
+namespace fovea {
+
+Speculator::Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafter, int vocab)
+    : config_(std::move(config)), drafter_(std::move(drafter)), vocab_(static_cast<uint64_t>(vocab)) {
+  FOVEA_CHECK(drafter_ != nullptr && vocab > 0);
+}
+
+/// Drafts of each sequence in a step of `decodes` sequences.
+int Speculator::tokens_for(int decodes) const {
+  for (const SpeculativeConfig::BatchRule& rule : config_.by_batch)
+    if (rule.from <= decodes && decodes <= rule.to) return std::min(rule.num_tokens, config_.num_tokens);
+  return config_.num_tokens;
+}
+
+/// Twice as many as were accepted lately, and one: rows that are rejected cost little, but not nothing.
+int Speculator::tokens_for(const Sequence& sequence, int most) const {
+  if (!config_.adaptive || !config_.synthetic_rates.empty()) return most;
+  const auto lately = accepted_.find(sequence.id);
+  if (lately == accepted_.end()) return most;
+  return std::min(most, 1 + static_cast<int>(std::lround(2 * lately->second)));
+}
+
+void Speculator::count(const Sequence& sequence, int verified, int accepted) {
+  constexpr double kNewest = 0.25;  // its weight
+  counts_.add(verified, accepted);
+  const auto start = static_cast<double>(config_.num_tokens);
+  double& lately = accepted_.try_emplace(sequence.id, start).first->second;
+  lately += kNewest * (accepted - lately);
+}
+
+void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
+  const int most = tokens_for(decodes);
+  if (most == 0) return;
+  jobs_.clear();
+  for (const DraftRoom& room : rooms) {
+    const Sequence& sequence = *room.sequence;
+    const int wanted = std::min(room.most, tokens_for(sequence, most));
+    jobs_.push_back({sequence.id, sequence.tokens, sequence.prompt_len, sequence.client, wanted, {}});
+  }
+  drafter_->propose(jobs_);
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    FOVEA_CHECK(jobs_[i].drafts.size() <= static_cast<size_t>(jobs_[i].most));
+    if (!config_.synthetic_rates.empty()) fill(jobs_[i]);
+    keep_allowed(*rooms[i].sequence, jobs_[i].drafts);
+    rooms[i].sequence->drafts = std::move(jobs_[i].drafts);
+  }
+}
+
+/// Acceptance by dice needs drafts in every step.
+void Speculator::fill(DraftJob& job) const {
+  while (job.drafts.size() < static_cast<size_t>(job.most))
+    job.drafts.push_back(
+        static_cast<int32_t>(philox_bits(job.id, job.tokens.size() + job.drafts.size()) % vocab_));
+}
+
+void Speculator::keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const {
+  TokenConstraint* constraint = constraint_of_ && !drafts.empty() ? constraint_of_(sequence) : nullptr;
+  if (constraint == nullptr) return;
+  int allowed = 0;
+  while (allowed < static_cast<int>(drafts.size()) &&
+         constraint->advance(drafts[static_cast<size_t>(allowed)]))
+    ++allowed;
+  constraint->roll_back(allowed);
+  drafts.resize(static_cast<size_t>(allowed));
+}
+
+void Speculator::end(const Sequence& sequence) {
+  accepted_.erase(sequence.id);
+  drafter_->end(sequence.id, sequence.tokens, sequence.prompt_len, sequence.client);
+}
+
+std::unique_ptr<Drafter> make_drafter(const SpeculativeConfig& config) {
+  if (config.method == DraftMethod::ngram)
+    return std::make_unique<NgramDrafter>(config.prompt_lookup_min, config.prompt_lookup_max);
+  if (config.method == DraftMethod::suffix) return std::make_unique<SuffixDrafter>(config);
+  return nullptr;
+}
+
+}  // namespace fovea

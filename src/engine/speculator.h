@@ -1,0 +1,51 @@
+#pragma once
+// Asks the drafter for a step's drafts, as many as the configuration wants, and counts how they fared.
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "engine/token_constraint.h"
+#include "fovea/speculative.h"
+#include "speculative/drafter.h"
+
+namespace fovea {
+
+class Speculator final : public DraftSource {
+ public:
+  /// `vocab`: ids of synthetic drafts are below.
+  Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafter, int vocab);
+
+  /// A sequence's constraint, or null; a draft that it refuses is dropped with those after it.
+  using ConstraintOf = std::function<TokenConstraint*(const Sequence&)>;
+  void set_constraint_of(ConstraintOf constraint_of) { constraint_of_ = std::move(constraint_of); }
+
+  void propose(std::span<const DraftRoom> rooms, int decodes) override;
+  /// The sequence has ended.
+  void end(const Sequence& sequence);
+  /// A step has verified drafts.
+  void count(const Sequence& sequence, int verified, int accepted);
+
+  const SpeculativeConfig& config() const { return config_; }
+  const SpeculativeCounts& counts() const { return counts_; }
+
+ private:
+  int tokens_for(int decodes) const;
+  int tokens_for(const Sequence& sequence, int most) const;
+  void fill(DraftJob& job) const;
+  void keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const;
+
+  SpeculativeConfig config_;
+  std::unique_ptr<Drafter> drafter_;
+  uint64_t vocab_;
+  ConstraintOf constraint_of_;
+  std::vector<DraftJob> jobs_;
+  std::unordered_map<uint64_t, double> accepted_;  // by sequence: drafts accepted in a step, lately
+  SpeculativeCounts counts_;
+};
+
+/// The drafter of a configuration that needs no model. Null for the others.
+std::unique_ptr<Drafter> make_drafter(const SpeculativeConfig& config);
+
+}  // namespace fovea

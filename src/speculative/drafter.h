@@ -1,0 +1,35 @@
+#pragma once
+// Proposes tokens that may follow a sequence. What it proposes changes the time of an answer and nothing
+// else.
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace fovea {
+
+/// Drafts wanted for one sequence.
+struct DraftJob {
+  uint64_t id = 0;                  ///< of the sequence; not used again after it has ended
+  std::span<const int32_t> tokens;  ///< all of its tokens, which only grow: the prompt, then the answer
+  int prompt_len = 0;
+  std::string_view client;           ///< what other requests of the same client may be known from
+  int most = 0;                      ///< drafts, at least 1
+  std::vector<int32_t> drafts = {};  ///< the result, empty before: at most `most`, all ids of the target
+};
+
+/// One thread calls it.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  /// All sequences of one step.
+  virtual void propose(std::span<DraftJob> jobs) = 0;
+
+  /// The sequence has ended, with these tokens; for some it is called without a propose() before.
+  virtual void end(uint64_t id, std::span<const int32_t> tokens, int prompt_len, std::string_view client) {
+    (void)id, (void)tokens, (void)prompt_len, (void)client;
+  }
+};
+
+}  // namespace fovea

@@ -1,0 +1,242 @@
+// vLLM's --speculative-config.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/edit_distance.h"
+#include "files/json_fields.h"
+#include "speculative/launch.h"
+
+namespace fovea {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kFlag[] = "--speculative-config";
+constexpr char kMethods[] = "ngram, suffix and draft_model are built";
+/// vLLM's draft length where suffix decoding has none: what a match of the deepest tree allows.
+constexpr int kSuffixDrafts = kMaxDrafts;
+
+/// Keys that change nothing here, whatever their value.
+constexpr std::array kWithoutEffect = {"disable_padded_drafter_batch",
+                                       "disable_eagle_block_drop",
+                                       "use_local_argmax_reduction",
+                                       "enable_adaptive_verification",
+                                       "moe_backend",
+                                       "prompt_lookup_num_threads"};
+
+/// Keys read below.
+constexpr std::array kRead = {"method",
+                              "model",
+                              "num_speculative_tokens",
+                              "draft_tensor_parallel_size",
+                              "tensor_parallel_size",
+                              "quantization",
+                              "max_model_len",
+                              "revision",
+                              "code_revision",
+                              "attention_backend",
+                              "kv_cache_dtype",
+                              "prompt_lookup_min",
+                              "prompt_lookup_max",
+                              "suffix_decoding_max_tree_depth",
+                              "suffix_decoding_max_cached_requests",
+                              "suffix_decoding_max_spec_factor",
+                              "suffix_decoding_min_token_prob",
+                              "parallel_drafting",
+                              "use_heterogeneous_vocab",
+                              "num_speculative_tokens_per_batch_size",
+                              "disable_by_batch_size",
+                              "enable_adaptive_verification",
+                              "rejection_sample_method",
+                              "synthetic_acceptance_length",
+                              "synthetic_acceptance_rates",
+                              "draft_sample_method",
+                              "index_share_for_mtp_iteration",
+                              "speculative_token_tree",
+                              "acceptance_method",
+                              "posterior_threshold",
+                              "posterior_alpha",
+                              "disable_logprobs"};
+
+bool known(const std::string& key) {
+  return std::ranges::find(kRead, key) != kRead.end() ||
+         std::ranges::find(kWithoutEffect, key) != kWithoutEffect.end();
+}
+
+std::string did_you_mean(const std::string& key) {
+  const std::string_view nearest = nearest_name(key, {kRead.begin(), kRead.end()});
+  return nearest.empty() ? "; docs/speculative-decoding.md lists them"
+                         : "; did you mean \"" + std::string(nearest) + "\"?";
+}
+
+/// Reads the object, key by key.
+class Reader {
+ public:
+  explicit Reader(const Json& object) : fields_(object, kFlag, status_) {}
+
+  Result<SpeculativeConfig> read() {
+    refuse_what_differs();
+    read_method();
+    read_tokens();
+    read_ngram();
+    read_suffix();
+    read_draft_model();
+    read_synthetic();
+    FOVEA_RETURN_IF_ERROR(status_);
+    if (const Status valid = validate(config_); !valid)
+      return invalid(std::string(kFlag) + ": " + valid.error().message);
+    return config_;
+  }
+
+ private:
+  void refuse_unless(const char* key, const Json& value, const std::string& help) {
+    const Json* given = fields_.find(key);
+    if (given != nullptr && *given != value) fields_.refuse(key, help);
+  }
+
+  void refuse_what_differs() {
+    constexpr char kLossy[] =
+        "it accepts drafts that the model would not have sampled, which changes answers; leave it out";
+    for (const char* key : {"posterior_threshold", "posterior_alpha"})
+      if (fields_.find(key) != nullptr) fields_.refuse(key, kLossy);
+    refuse_unless("acceptance_method", "rejection_sampler", kLossy);
+    const Json* method = fields_.find("rejection_sample_method");
+    const auto is = [&](const char* name) { return fields_.is("rejection_sample_method", name); };
+    if (method != nullptr && !is("standard") && !is("strict") && !is("block") && !is("probabilistic") &&
+        !is("synthetic"))
+      fields_.refuse(
+          "rejection_sample_method",
+          "allowed are standard, block (both accept a draft exactly if it is what the model samples "
+          "there) and synthetic");
+    if (const Json* sample = fields_.find("draft_sample_method");
+        sample != nullptr && *sample != "greedy" && *sample != "probabilistic")
+      fields_.refuse("draft_sample_method", "allowed are greedy and probabilistic");
+    if (fields_.find("tensor_parallel_size") != nullptr)
+      fields_.refuse("tensor_parallel_size", "the key is draft_tensor_parallel_size, and one device runs it");
+    refuse_unless("draft_tensor_parallel_size", 1, "one device runs the draft model; leave it out or give 1");
+    if (fields_.find("speculative_token_tree") != nullptr) fields_.refuse("speculative_token_tree", kNoTrees);
+    refuse_unless("parallel_drafting", false, "drafters that draft all tokens in one pass are not built");
+    refuse_unless("use_heterogeneous_vocab", false, "a draft model needs the target's tokens");
+    refuse_unless("index_share_for_mtp_iteration", false, "MTP layers are not built");
+    refuse_unless("disable_logprobs", false,
+                  "log probabilities are those without drafts, bit for bit; leave it out");
+    refuse_unless("quantization", "auto", "the draft model's config.json says how it is quantised");
+    for (const char* key : {"revision", "code_revision"})
+      if (fields_.find(key) != nullptr) fields_.refuse(key, "give the folder of the revision as \"model\"");
+    refuse_unless("kv_cache_dtype", "auto", "the draft model's KV cache has the dtype of --kv-cache-dtype");
+  }
+
+  void read_method() {
+    config_.model = fields_.string("model", "");
+    std::string method = fields_.string("method", "");
+    // Older versions named the method as the model.
+    const bool named_by_model = config_.model == "ngram" || config_.model == "[ngram]" ||
+                                config_.model == "suffix" || config_.model == "ngram_gpu";
+    if (method.empty() && named_by_model) method = std::exchange(config_.model, "");
+    if (method.empty() && !config_.model.empty()) method = "draft_model";
+    if (method == "ngram" || method == "[ngram]" || method == "ngram_gpu")
+      config_.method = DraftMethod::ngram;
+    else if (method == "suffix")
+      config_.method = DraftMethod::suffix;
+    else if (method == "draft_model")
+      config_.method = DraftMethod::draft_model;
+    else if (method.empty())
+      fields_.refuse("method", kMethods);
+    else
+      fields_.refuse("method", std::string("that method is not built; ") + kMethods);
+  }
+
+  void read_tokens() {
+    const bool suffix = config_.method == DraftMethod::suffix;
+    std::optional<int64_t> fallback;
+    if (suffix) fallback = kSuffixDrafts;
+    if (fields_.find("num_speculative_tokens") == nullptr && !suffix)
+      fields_.refuse("num_speculative_tokens",
+                     "give the drafts of a step, 1 to " + std::to_string(kMaxDrafts));
+    config_.num_tokens = fields_.small("num_speculative_tokens", 1, 1 << 20, fallback);
+    if (suffix) config_.num_tokens = std::min(config_.num_tokens, kMaxDrafts);
+    if (const Json* rules = fields_.find("num_speculative_tokens_per_batch_size")) {
+      for (const Json& rule : *rules) {
+        if (!rule.is_array() || rule.size() != 3 ||
+            !std::ranges::all_of(rule, [](const Json& x) { return x.is_number_integer(); })) {
+          fields_.refuse("num_speculative_tokens_per_batch_size", "a list of [from, to, tokens] is needed");
+          break;
+        }
+        config_.by_batch.push_back({rule[0].get<int>(), rule[1].get<int>(), rule[2].get<int>()});
+      }
+    }
+    config_.adaptive = fields_.boolean("enable_adaptive_verification", config_.adaptive);
+    if (fields_.find("disable_by_batch_size") != nullptr)
+      config_.by_batch.push_back({fields_.small("disable_by_batch_size", 1, 1 << 20), 1 << 20, 0});
+  }
+
+  void read_ngram() {
+    const bool min = fields_.find("prompt_lookup_min") != nullptr,
+               max = fields_.find("prompt_lookup_max") != nullptr;
+    if (min) config_.prompt_lookup_min = fields_.small("prompt_lookup_min", 1, 64);
+    if (max) config_.prompt_lookup_max = fields_.small("prompt_lookup_max", 1, 64);
+    // One that is missing equals the other.
+    if (min && !max) config_.prompt_lookup_max = config_.prompt_lookup_min;
+    if (max && !min) config_.prompt_lookup_min = config_.prompt_lookup_max;
+  }
+
+  void read_suffix() {
+    SpeculativeConfig& c = config_;
+    c.suffix_max_tree_depth = fields_.small("suffix_decoding_max_tree_depth", 2, 64, c.suffix_max_tree_depth);
+    c.suffix_max_cached_requests =
+        fields_.small("suffix_decoding_max_cached_requests", 0, 1 << 20, c.suffix_max_cached_requests);
+    c.suffix_max_spec_factor =
+        fields_.number("suffix_decoding_max_spec_factor", 0, 1e6, c.suffix_max_spec_factor);
+    c.suffix_min_token_prob = fields_.number("suffix_decoding_min_token_prob", 0, 1, c.suffix_min_token_prob);
+  }
+
+  void read_draft_model() {
+    config_.attention_backend = fields_.string("attention_backend", "");
+    if (fields_.find("max_model_len") != nullptr)
+      config_.max_model_len = fields_.small("max_model_len", 1, 1 << 30);
+  }
+
+  void read_synthetic() {
+    const bool synthetic = fields_.is("rejection_sample_method", "synthetic");
+    const Json* rates = fields_.find("synthetic_acceptance_rates");
+    const Json* length = fields_.find("synthetic_acceptance_length");
+    if (!synthetic) {
+      for (const char* key : {"synthetic_acceptance_rates", "synthetic_acceptance_length"})
+        if (fields_.find(key) != nullptr)
+          fields_.refuse(key, "it needs \"rejection_sample_method\": \"synthetic\", a load test");
+      return;
+    }
+    if ((rates == nullptr) == (length == nullptr)) {
+      fields_.refuse("rejection_sample_method",
+                     "give either synthetic_acceptance_length or synthetic_acceptance_rates with it");
+    } else if (length != nullptr) {
+      const auto made =
+          synthetic_rates_of(fields_.number("synthetic_acceptance_length", 0, 1e6), config_.num_tokens);
+      if (made)
+        config_.synthetic_rates = *made;
+      else
+        fields_.refuse("synthetic_acceptance_length", made.error().message);
+    } else {
+      for (const Json& rate : *rates)
+        config_.synthetic_rates.push_back(rate.is_number() ? rate.get<double>() : -1);
+    }
+  }
+
+  Status status_;
+  Fields fields_;
+  SpeculativeConfig config_;
+};
+
+}  // namespace
+
+Result<SpeculativeConfig> speculative_from_json(std::string_view json) {
+  FOVEA_TRY(object, parse_json_object(json, kFlag));
+  for (const auto& [key, value] : object.items())
+    if (!known(key))
+      return invalid(std::string(kFlag) + ": \"" + key + "\" is no key of it" + did_you_mean(key));
+  return Reader(object).read();
+}
+
+}  // namespace fovea

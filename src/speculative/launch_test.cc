@@ -1,0 +1,116 @@
+#include "speculative/launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fovea {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const Result<SpeculativeConfig>& result) {
+  return result ? "" : result.error().message;
+}
+SpeculativeConfig json(const char* text) {
+  auto config = speculative_from_json(text);
+  EXPECT_TRUE(config.ok()) << refusal(config);
+  return config ? *config : SpeculativeConfig();
+}
+
+TEST(SpeculativeJson, ReadsVllmsExamples) {
+  SpeculativeConfig c = json(R"({"method":"ngram","num_speculative_tokens":5,"prompt_lookup_max":4})");
+  EXPECT_EQ(c.method, DraftMethod::ngram);
+  EXPECT_EQ(c.num_tokens, 5);
+  EXPECT_EQ(c.prompt_lookup_min, 4);
+  EXPECT_EQ(c.prompt_lookup_max, 4);
+  c = json(R"({"model":"[ngram]","num_speculative_tokens":3})");
+  EXPECT_EQ(c.method, DraftMethod::ngram);
+  EXPECT_EQ(c.prompt_lookup_min, 5);
+  EXPECT_EQ(c.model, "");
+  c = json(R"({"model":"facebook/opt-125m","num_speculative_tokens":5,"max_model_len":64,
+               "draft_tensor_parallel_size":1,"attention_backend":"CPU_ATTN"})");
+  EXPECT_EQ(c.method, DraftMethod::draft_model);
+  EXPECT_EQ(c.model, "facebook/opt-125m");
+  EXPECT_EQ(c.attention_backend, "CPU_ATTN");
+  EXPECT_EQ(c.max_model_len, 64);
+  c = json(R"({"method":"suffix","suffix_decoding_max_cached_requests":100})");
+  EXPECT_EQ(c.method, DraftMethod::suffix);
+  EXPECT_EQ(c.num_tokens, kMaxDrafts);
+  EXPECT_EQ(c.suffix_max_cached_requests, 100);
+  c = json(R"({"method":"ngram","num_speculative_tokens":4,"disable_padded_drafter_batch":true,
+               "num_speculative_tokens_per_batch_size":[[1,4,4],[5,32,2]],"disable_by_batch_size":33})");
+  EXPECT_EQ(c.by_batch, (std::vector<SpeculativeConfig::BatchRule>{{1, 4, 4}, {5, 32, 2}, {33, 1 << 20, 0}}));
+  c = json(R"({"method":"ngram","num_speculative_tokens":2,"rejection_sample_method":"synthetic",
+               "synthetic_acceptance_rates":[0.8,0.5]})");
+  EXPECT_EQ(c.synthetic_rates, (std::vector<double>{0.8, 0.5}));
+}
+
+TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
+  const auto expect = [](const char* text, const char* part) {
+    EXPECT_THAT(refusal(speculative_from_json(text)), HasSubstr(part)) << text;
+  };
+  expect("[1]", "--speculative-config: must hold a JSON object");
+  expect(R"({"methd":"ngram"})", R"("methd" is no key of it; did you mean "method"?)");
+  expect("{}", "method is missing; ngram, suffix and draft_model are built");
+  expect(R"({"method":"eagle3","num_speculative_tokens":3})",
+         R"(method is "eagle3"; that method is not built)");
+  expect(R"({"method":"ngram"})", "num_speculative_tokens is missing; give the drafts of a step, 1 to 15");
+  expect(R"({"method":"ngram","num_speculative_tokens":16})", "at most 16 rows of a sequence");
+  expect(R"({"method":"ngram","num_speculative_tokens":"5"})", "an integer");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"posterior_alpha":0.3})", "changes answers");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"acceptance_method":"typical_acceptance_sampler"})",
+         "changes answers");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"tensor_parallel_size":1})",
+         "draft_tensor_parallel_size");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"draft_tensor_parallel_size":2})", "one device");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"speculative_token_tree":"[(0,)]"})", "one chain");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"synthetic_acceptance_length":2})", "needs");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"rejection_sample_method":"synthetic",
+             "synthetic_acceptance_length":7})",
+         "must be 1 to 6");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,2]]})",
+         "[from, to, tokens]");
+  expect(R"({"method":"draft_model","num_speculative_tokens":5})", "needs \"model\"");
+  expect(R"({"model":"x","num_speculative_tokens":5,"use_heterogeneous_vocab":true})", "target's tokens");
+}
+
+TEST(SpeculativeFlags, ReadsSglangs) {
+  SglangSpeculative flags;
+  EXPECT_FALSE(speculative_from_sglang(flags)->enabled());
+  flags.algorithm = "NGRAM";
+  EXPECT_EQ(speculative_from_sglang(flags)->num_tokens, 3);
+  EXPECT_EQ(speculative_from_sglang(flags)->prompt_lookup_max, 12);
+  flags.num_draft_tokens = 16;
+  EXPECT_EQ(speculative_from_sglang(flags)->num_tokens, 15);
+  flags.num_steps = 15;
+  EXPECT_EQ(speculative_from_sglang(flags)->num_tokens, 15);
+  const auto expect = [](const SglangSpeculative& f, const char* part) {
+    EXPECT_THAT(refusal(speculative_from_sglang(f)), HasSubstr(part));
+  };
+  flags.num_steps = 3;
+  expect(flags, "one token more than steps");
+  flags = {};
+  flags.num_steps = 3;
+  expect(flags, "without --speculative-algorithm");
+  flags.algorithm = "eagle3";
+  expect(flags, "is not built; NGRAM");
+  flags.algorithm = "standalone";
+  expect(flags, "--speculative-draft-model-path");
+  flags.draft_model_path = "x";
+  EXPECT_EQ(speculative_from_sglang(flags)->model, "x");
+  flags.eagle_topk = 4;
+  expect(flags, "it must be 1");
+  flags.eagle_topk = 1;
+  flags.accept_threshold_single = 0.9;
+  expect(flags, "changes answers");
+  flags.accept_threshold_single = 1;
+  flags.attention_mode = "fast";
+  expect(flags, "allowed are decode and prefill");
+  flags.attention_mode = "prefill";
+  EXPECT_TRUE(speculative_from_sglang(flags)->verify_in_prefill);
+  flags.num_steps = 16;
+  expect(flags, "at most 16 rows");
+}
+
+}  // namespace
+}  // namespace fovea

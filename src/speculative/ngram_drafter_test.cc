@@ -1,0 +1,56 @@
+#include "speculative/ngram_drafter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace fovea {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+/// The rule by definition: all suffixes, all places.
+Tokens by_definition(const Tokens& tokens, int min, int max, int most) {
+  const auto size = static_cast<int>(tokens.size());
+  for (int n = std::min(max, size - 1); n >= min; --n)
+    for (int end = n; end < size; ++end)
+      if (std::equal(tokens.end() - n, tokens.end(), tokens.begin() + end - n))
+        return {tokens.begin() + end, tokens.begin() + std::min(end + most, size)};
+  return {};
+}
+
+TEST(NgramIndex, FindsWhatTheDefinitionFindsAfterEveryToken) {
+  std::mt19937 rng(1);
+  int found = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int symbols = 1 + static_cast<int>(rng() % 4), min = 1 + static_cast<int>(rng() % 4);
+    const int max = min + static_cast<int>(rng() % 4), most = 1 + static_cast<int>(rng() % 6);
+    NgramIndex index(min, max);
+    Tokens tokens;
+    for (int i = 0; i < 60; ++i) {
+      for (auto more = 1 + rng() % 3; more > 0; --more)
+        tokens.push_back((static_cast<int32_t>(rng()) & 0x7fffffff) % symbols);
+      const auto got = index.find(tokens, most);
+      ASSERT_EQ(Tokens(got.begin(), got.end()), by_definition(tokens, min, max, most));
+      found += !got.empty();
+    }
+  }
+  EXPECT_GT(found, 5000);
+}
+
+TEST(NgramDrafter, SequencesAreIndependentAndForgotten) {
+  NgramDrafter drafter(2, 3);
+  const Tokens a = {1, 2, 3, 4, 1, 2}, b = {1, 2, 9, 1, 2};
+  std::vector<DraftJob> jobs = {{7, a, 4, "", 2, {}}, {8, b, 4, "", 5, {}}};
+  drafter.propose(jobs);
+  EXPECT_EQ(jobs[0].drafts, (Tokens{3, 4}));
+  EXPECT_EQ(jobs[1].drafts, (Tokens{9, 1, 2}));
+  drafter.end(7, a, 4, "");
+  jobs = {{7, b, 4, "", 1, {}}};
+  drafter.propose(jobs);
+  EXPECT_EQ(jobs[0].drafts, (Tokens{9}));
+}
+
+}  // namespace
+}  // namespace fovea
