@@ -308,6 +308,15 @@ struct Variant {
   void (*change)(EngineConfig&);
 };
 
+/// Drafts by prompt lookup, from any token that occurred before.
+void make_drafts(EngineConfig& c, int drafts) {
+  c.speculative.method = DraftMethod::ngram;
+  c.speculative.num_tokens = drafts;
+  c.speculative.prompt_lookup_min = 1;
+  c.speculative.prompt_lookup_max = 4;
+  c.speculative.adaptive = false;
+}
+
 /// Few pages: those of the longest sequence, and half as many again.
 const Variant kVariants[] = {
     {"as it is", [](EngineConfig&) {}},
@@ -326,6 +335,18 @@ const Variant kVariants[] = {
      [](EngineConfig& c) {
        c.num_pages = 768 / *c.attention.page_size;
        c.prefix_cache = false;
+       c.max_batched_tokens = 33;
+     }},
+    {"5 drafts", [](EngineConfig& c) { make_drafts(c, 5); }},
+    {"1 draft, no graphs",
+     [](EngineConfig& c) {
+       make_drafts(c, 1);
+       c.cuda_graphs = false;
+     }},
+    {"15 drafts, few pages, chunks of 33",
+     [](EngineConfig& c) {
+       make_drafts(c, 15);
+       c.num_pages = 768 / *c.attention.page_size;
        c.max_batched_tokens = 33;
      }},
 };
@@ -378,6 +399,13 @@ TEST_P(Bits, DependOnNothingButTheRequest) {
                 variant.name.c_str(), differ, want.size(), static_cast<long long>(stats.steps),
                 static_cast<long long>(stats.preemptions), static_cast<long long>(stats.prefix_hits),
                 first.c_str());
+    if (c.speculative.enabled()) {
+      std::printf("%-28s %-34s %lld of %lld drafts accepted\n", GetParam(), variant.name.c_str(),
+                  static_cast<long long>(stats.speculative.accepted_tokens),
+                  static_cast<long long>(stats.speculative.draft_tokens));
+      EXPECT_GT(stats.speculative.draft_tokens, 100);
+      EXPECT_GT(stats.speculative.accepted_tokens, 0);
+    }
     EXPECT_EQ(differ, 0) << variant.name << ": " << first;
     if (c.num_pages && may_preempt(*base.attention.page_size)) {
       EXPECT_GT(stats.preemptions, 0) << variant.name;

@@ -105,6 +105,18 @@ class Stepper {
       }
   }
 
+  /// Computes wrong tokens in place of the next ones, and forgets them.
+  void reject(const Part& part) {
+    Sequence& s = sequences_[part.sequence];
+    const std::vector<int32_t> tokens = s.tokens;
+    for (size_t i = static_cast<size_t>(s.computed); i < tokens.size(); ++i)
+      s.tokens[i] = (tokens[i] + 1) % 250;
+    step({part});
+    s.tokens = tokens;
+    s.computed -= part.count;
+    logits_[part.sequence].resize(static_cast<size_t>(s.computed));
+  }
+
   const Logits& logits(size_t sequence) const { return logits_[sequence]; }
 
   static constexpr int kMaxSeqs = 6, kMaxTokens = 256, kMaxLength = 192;
@@ -190,6 +202,23 @@ TEST_P(ModelInvariance, DecodeStepsEqualThePrefill) {
   while (s.left(id) > 0)
     s.step({{id, 1, true}});
   expect_same_bits(s.logits(id), want);
+}
+
+/// What a step that verifies drafts computes: 1 to 16 rows of a sequence in the decode phase. Wrong drafts
+/// are overwritten.
+TEST_P(ModelInvariance, RowsOfDraftsEqualSingleDecodes) {
+  const Logits want = reference();
+  for (int least = 1; least <= 16; least += 5) {
+    SCOPED_TRACE(least);
+    Stepper s = stepper({4, 2});
+    const size_t id = s.add(tokens_), other = s.add(tokens_);
+    s.step({{id, 20}, {other, 9}});
+    for (int rows = least; s.left(id) > 0; rows = rows % 16 + 1) {
+      if (rows % 3 == 0) s.reject({id, std::min(rows, s.left(id)), true});
+      s.step({{id, std::min(rows, s.left(id)), true}, {other, 1, true}});
+    }
+    expect_same_bits(s.logits(id), want);
+  }
 }
 
 TEST_P(ModelInvariance, Threads) {
