@@ -5,7 +5,7 @@
 namespace fovea {
 namespace {
 
-double bytes_of(const Tensor& t) {
+double operand_bytes(const Tensor& t) {
   return static_cast<double>(t.elements()) * static_cast<double>(size_of(t.dtype));
 }
 
@@ -16,20 +16,20 @@ double products(const LinearWeight& w, double rows) {
 }  // namespace
 
 profile::OpWork linear_work(const LinearWeight& weight, const Tensor& x, const Tensor& y) {
-  return {static_cast<double>(weight.bytes()) + bytes_of(x) + bytes_of(y),
+  return {static_cast<double>(weight.bytes()) + operand_bytes(x) + operand_bytes(y),
           products(weight, static_cast<double>(x.size(0)))};
 }
 
 profile::OpWork rows_work(std::initializer_list<const Tensor*> tensors) {
   profile::OpWork work;
   for (const Tensor* tensor : tensors)
-    work.bytes += bytes_of(*tensor);
+    work.bytes += operand_bytes(*tensor);
   return work;
 }
 
 profile::OpWork embed_work(const LinearWeight& table, const Tensor& y) {
   const double row = static_cast<double>(table.bytes()) / static_cast<double>(table.n);
-  return {row * static_cast<double>(y.size(0)) + bytes_of(y), 0};
+  return {row * static_cast<double>(y.size(0)) + operand_bytes(y), 0};
 }
 
 profile::OpWork append_work(const AttentionInput& in) {
@@ -37,12 +37,14 @@ profile::OpWork append_work(const AttentionInput& in) {
   const double head = rows * in.head_dim;
   const auto act = static_cast<double>(size_of(in.qkv.dtype));
   const double written = in.q_norm || in.rope || in.temperature_scale != 0 ? head * in.heads * act : 0;
-  return {bytes_of(in.qkv) + written + 2 * head * in.kv_heads * static_cast<double>(size_of(in.kv.dtype)), 0};
+  return {
+      operand_bytes(in.qkv) + written + 2 * head * in.kv_heads * static_cast<double>(size_of(in.kv.dtype)),
+      0};
 }
 
 profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,
                              const Tensor& out) {
-  profile::OpWork work{bytes_of(x) + bytes_of(out), 0};
+  profile::OpWork work{operand_bytes(x) + operand_bytes(out), 0};
   const auto rows = static_cast<double>(x.size(0)), chosen = static_cast<double>(experts_per_token);
   if (!weights.experts.empty()) {
     const auto count = static_cast<double>(weights.experts.size());
