@@ -177,7 +177,7 @@ def main():
             continue
         config = json.loads((folder / "config.json").read_text())
         bench = bench_steps if name.startswith("decode") else bench_model
-        row = {"name": name, "model": folder.name, **bench(args.program, folder, batch, prompt, new)}
+        row = {**bench(args.program, folder, batch, prompt, new), "name": name, "model": folder.name}
         if "prefill_tokens_per_s" in row and record["matmul_flops"]:
             flops = prefill_flops(config, batch, prompt) / (batch * prompt) * row["prefill_tokens_per_s"]
             row["share_of_matmul"] = flops / record["matmul_flops"]

@@ -7,7 +7,7 @@
 namespace fovea::conformance {
 namespace {
 
-constexpr int kCommonRows = 64, kLargeRows = 48;
+constexpr int kCommonRows = 64, kLargeRows = 48, kChunkRows = 4, kChunkRowsOfCell = 24;
 
 constexpr int value_of(auto level) {
   return static_cast<int>(level);
@@ -25,6 +25,8 @@ std::vector<Levels> CaseSpace::rows(uint64_t seed, const Levels& fixed, std::vec
   }
   for (Levels& row :
        pairwise_rows(counts(), [&](const Levels& row) { return allowed(row); }, seed, fixed, unmet, hints()))
+    rows.push_back(std::move(row));
+  for (Levels& row : chunk_rows(seed, all_free ? kChunkRows : kChunkRowsOfCell, fixed))
     rows.push_back(std::move(row));
   return rows;
 }
@@ -131,6 +133,33 @@ std::vector<Levels> CaseSpace::large_rows(uint64_t seed, int count, const Levels
        {value_of(BatchLevel::split), value_of(BatchLevel::split), value_of(BatchLevel::rows),
         value_of(BatchLevel::many)}}};
   return weighted_rows(seed ^ 0x6c61726765u, count, weights, fixed);
+}
+
+std::vector<Levels> CaseSpace::chunk_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const auto level_of = [&](Knob knob, int value) {
+    const auto& levels = levels_[static_cast<size_t>(knob)];
+    const auto at = std::ranges::find(levels, value, &Level::value);
+    return at == levels.end() ? kUnset : static_cast<int>(at - levels.begin());
+  };
+  Levels wanted = fixed;
+  const auto invariance = static_cast<size_t>(Knob::invariance);
+  const int chunks = level_of(Knob::invariance, value_of(Invariance::prefill_chunks));
+  const bool all_free = std::ranges::all_of(fixed, [](int level) { return level == kUnset; });
+  if (device_.kind != DeviceKind::cuda || chunks == kUnset) return {};
+  if (!all_free && (fixed.size() <= invariance || fixed[invariance] != chunks)) return {};
+  wanted.resize(levels_.size(), kUnset);
+  wanted[invariance] = chunks;
+  wanted[static_cast<size_t>(Knob::batch)] = level_of(Knob::batch, value_of(BatchLevel::split));
+  wanted[static_cast<size_t>(Knob::phase)] = level_of(Knob::phase, value_of(Phase::prefill));
+  const Weights weights = {
+      {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16), value_of(DType::f32)}},
+      {Knob::page_size, {16, 64, 128}},
+      {Knob::head_dim, {64, 64, 128}},
+      {Knob::gqa_ratio, {1, 2, 4}},
+      {Knob::kv_heads, {1}},
+      {Knob::limits,
+       {value_of(LimitsLevel::exact), value_of(LimitsLevel::larger), value_of(LimitsLevel::engine)}}};
+  return weighted_rows(seed ^ 0x6368756e6bu, count, weights, wanted);
 }
 
 }  // namespace fovea::conformance

@@ -190,10 +190,14 @@ bool CaseSpace::allowed_invariance(const Levels& row) const {
     const auto v = value(row, knob);
     return !v || ((*v == static_cast<int>(allowed)) || ...);
   };
+  // GPU kernels that split the keys of a chunk do so every 512 to 16384 keys.
+  const bool splits =
+      device_.kind == DeviceKind::cuda && level == static_cast<int>(Invariance::prefill_chunks);
   return one_of(Knob::type, AttentionType::decoder) && one_of(Knob::mask, MaskLevel::causal) &&
          one_of(Knob::sides, SidesLevel::left, SidesLevel::both) && one_of(Knob::spans, 0) &&
          one_of(Knob::tree, 0) && one_of(Knob::phase, Phase::prefill) &&
-         one_of(Knob::batch, BatchLevel::edges, BatchLevel::mixed, BatchLevel::long_, BatchLevel::holes);
+         (one_of(Knob::batch, BatchLevel::edges, BatchLevel::mixed, BatchLevel::long_, BatchLevel::holes) ||
+          (splits && one_of(Knob::batch, BatchLevel::split)));
 }
 
 /// Uniform batches are those whose sequences all have the same number of rows.

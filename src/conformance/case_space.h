@@ -78,13 +78,16 @@ class CaseSpace {
 
   /// Covering rows. Every row is a case that the backend claims to serve. About half of them have none of the
   /// masks and scales that fast kernels refuse, and a quarter only the causal mask. If nothing is fixed, they
-  /// begin with large_rows() and common_rows(). `unmet` as in pairwise_rows().
+  /// begin with large_rows() and common_rows(); rows of prefill_chunks end with chunk_rows(). `unmet` as in pairwise_rows().
   std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
                            std::vector<Levels>* unmet = nullptr) const;
   /// Up to `count` rows common in engines: common head sizes, one dtype, plain masks or a window.
   std::vector<Levels> common_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
   /// Likewise with few and small heads, so that many keys, rows or sequences cost little.
   std::vector<Levels> large_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
+  /// Likewise for Invariance::prefill_chunks on a GPU: prompts whose chunks see keys of several splits. None
+  /// where `fixed` asks for something else.
+  std::vector<Levels> chunk_rows(uint64_t seed, int count, const Levels& fixed = {}) const;
   bool allowed(const Levels& row) const;
 
   /// The first level of every knob, the plainest.

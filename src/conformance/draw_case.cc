@@ -11,7 +11,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// Multiply-adds of one problem: bounds the time of a case. A few large ones may exceed it.
-constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000;
+constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000, kChunksBudget = 1'000'000'000;
 constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70;
 constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
 /// Elements of all queries and outputs, and of all keys and values, of one problem.
@@ -220,6 +220,7 @@ class CaseDrawer {
 
   /// Kernels split decodes every 512 to 2048 keys, and a prefill's row tile every 16384.
   void draw_split(const std::vector<int>& lengths, const std::vector<int>& rows) {
+    if (at(Knob::invariance) == static_cast<int>(Invariance::prefill_chunks)) return draw_split_chunks();
     const int64_t most = large_budget();
     const int keys =
         random_.chance(small_heads() ? 60 : 20) ? 16385 + random_.below(20000) : 2300 + random_.below(7000);
@@ -227,6 +228,17 @@ class CaseDrawer {
     add_bounded(n_k, decode() ? 1 : 1 + random_.below(8), most);
     add_bounded(random_.pick(lengths), random_.pick(rows), budget() / 8);
     if (decode()) add_bounded(n_k / 2 + random_.below(64), 1, most);
+  }
+
+  /// More rows than a tile has, whose pieces of a tile or less see keys of several splits: a kernel that
+  /// split the keys of few rows only would give the pieces other bits.
+  void draw_split_chunks() {
+    constexpr int kTileRows = 192, kKeys = 16384;  // the most of any kernel
+    const int64_t most = budget(kChunksBudget);
+    const int n_q = kTileRows / at(Knob::gqa_ratio) + 1 + random_.below(24);
+    const int keys = kKeys + n_q + random_.below(2000);
+    add_bounded(static_cast<int>(std::min<int64_t>({keys, most_keys(), std::max<int64_t>(most / n_q, 64)})),
+                n_q, most);
   }
 
   /// A long prompt, or a chunk of one. If that exceeds the budget, the last rows of a prompt with few keys.
