@@ -78,7 +78,8 @@ class CaseSpace {
 
   /// Covering rows. Every row is a case that the backend claims to serve. About half of them have none of the
   /// masks and scales that fast kernels refuse, and a quarter only the causal mask. If nothing is fixed, they
-  /// begin with large_rows() and common_rows(); rows of prefill_chunks end with chunk_rows(). `unmet` as in pairwise_rows().
+  /// begin with large_rows() and common_rows(); rows of prefill_chunks end with chunk_rows(). `unmet` as in
+  /// pairwise_rows().
   std::vector<Levels> rows(uint64_t seed, const Levels& fixed = {},
                            std::vector<Levels>* unmet = nullptr) const;
   /// Up to `count` rows common in engines: common head sizes, one dtype, plain masks or a window.
