@@ -30,9 +30,9 @@ class EngineSetup {
 
   // Declaration order matters: each member is destroyed before those it uses.
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Stream> stream;        ///< of the CPU
-  std::optional<EngineGpu> gpu;          ///< nullopt: the model runs on the CPU
-  std::unique_ptr<Tokenizer> tokenizer;  ///< null: the model has none
+  std::unique_ptr<Stream> stream;                   ///< of the CPU
+  std::optional<EngineGpu> gpu;                     ///< nullopt: the model runs on the CPU
+  std::unique_ptr<Tokenizer> tokenizer;             ///< null: the model has none
   std::unique_ptr<ConstraintCompiler> constraints;  ///< null without a tokenizer
   ChatPrompt chat;
   std::unique_ptr<Model> model;

@@ -19,7 +19,8 @@ inline constexpr char kBadLogits[] =
 
 /// Error message for a row of which the request itself leaves nothing.
 inline constexpr char kNothingLeft[] =
-    "no token is left to draw after the request's masks; loosen allowed_token_ids, bad_words, min_tokens or the structured output";
+    "no token is left to draw after the request's masks; loosen allowed_token_ids, bad_words, min_tokens or "
+    "the structured output";
 
 class Sampler {
  public:
