@@ -48,6 +48,20 @@ void add_access_flags(CLI::App& app, ServeFlags& f) {
                "Accept requests with unknown fields; the header X-Ignored-Fields names them (default: 400)");
 }
 
+void add_answer_flags(CLI::App& app, ServeFlags& f) {
+  start_group(app, "Tools and reasoning");
+  app.add_option(
+         "--tool-call-parser", f.tool_call_parser,
+         "How the model writes tool calls: auto (as its chat template shows), none, hermes, llama3_json, "
+         "pythonic, mistral, qwen3_coder, deepseek_v3, deepseek_v31, deepseek_v32, kimi_k2, glm4, "
+         "minimax, gemma or harmony")
+      ->capture_default_str();
+  app.add_option("--reasoning-parser", f.reasoning_parser,
+                 "How the model marks its reasoning: auto, none, qwen3, deepseek_r1, glm45, kimi_k2, "
+                 "minimax_m2, mistral, cohere, seed_oss, gemma4 or harmony")
+      ->capture_default_str();
+}
+
 void add_load_flags(CLI::App& app, ServeFlags& f) {
   start_group(app, "Queue and shutdown");
   app.add_option("--max-queued-requests,--max-num-queued-reqs", f.max_queued_requests,
@@ -115,6 +129,7 @@ void add_serve(CLI::App& root, ServeFlags& f) {
   auto& app = *root.add_subcommand("serve", "Serve the OpenAI API over HTTP");
   add_network_flags(app, f);
   add_access_flags(app, f);
+  add_answer_flags(app, f);
   add_load_flags(app, f);
   add_http_flags(app, f);
   start_group(app, "Requests");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/admission.h"
+#include "server/answer_formats.h"
 #include "server/answer_memory.h"
 #include "server/api_keys.h"
 #include "server/http/listen.h"
@@ -33,6 +34,7 @@ struct Core {
   ServiceConfig config;
   Engine* engine = nullptr;  ///< exactly one of the two is null
   Embedder* embedder = nullptr;
+  AnswerFormats formats;
   ApiKeys keys;
   Admission admission;
   std::shared_ptr<AnswerMemory> answers;  ///< shared with answers that connections still send

@@ -186,12 +186,14 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
   note_ignored(*reply, *parsed);
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, 1)) return error;
+  if (auto error = check_tools(core.formats, parsed->tools)) return error;
   auto text = engine.apply_chat_template(parsed->chat);
   if (!text) {
     ApiError error = error_of(text.error());
     if (error.status == 400) error.param = "messages";
     return error;
   }
+  apply_formats(core.formats, parsed->tools, *text, request);
   TokenizedPrompt prompt;
   if (auto error = tokenize_prompt(core, request, *text, "messages", prompt)) return error;
   return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {std::move(prompt)});

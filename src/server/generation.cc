@@ -12,14 +12,22 @@ namespace {
 using openai::ApiError;
 using openai::ApiKind;
 
-/// "chatcmpl-" and 24 random hex digits.
-std::string new_id(ApiKind kind) {
+std::string random_id(std::string id, int digits) {
   thread_local std::mt19937_64 random{std::random_device{}()};
   constexpr std::string_view kHex = "0123456789abcdef";
-  std::string id = kind == ApiKind::chat ? "chatcmpl-" : "cmpl-";
-  for (int i = 0; i < 24; ++i)
+  for (int i = 0; i < digits; ++i)
     id += kHex[random() & 15];
   return id;
+}
+
+/// "chatcmpl-" and 24 random hex digits.
+std::string new_id(ApiKind kind) {
+  return random_id(kind == ApiKind::chat ? "chatcmpl-" : "cmpl-", 24);
+}
+
+std::string new_call_id(openai::ToolFormat format) {
+  return format == openai::ToolFormat::mistral ? random_id("", 9)
+                                               : random_id("call_", 24);  // its templates want 9
 }
 
 int64_t unix_seconds() {
@@ -76,6 +84,9 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
       choice.text_offset = characters(prompt.text);
       choice.echoed = choice.wants_logprobs;
     }
+    if (request_.format)
+      parsers_.push_back(std::make_unique<openai::AnswerParser>(
+          *request_.format, [format = request_.format->tools] { return new_call_id(format); }));
     if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed)
       choice.prompt_ids = prompt.read();
   }
@@ -259,11 +270,28 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
                                                           : std::span<const int32_t>());
       if (!choice.text.empty()) events += writer_->echo(choice.index, choice.text);
     }
-    events += writer_->delta(choice.index, output, usage_);
+    if (parsers_.empty()) {
+      events += writer_->delta(choice.index, output, usage_);
+    } else {
+      const openai::AnswerDelta parts = split(index, output);
+      events += writer_->delta(choice.index, parts, parsers_[index]->calls(), output, usage_);
+    }
     return std::nullopt;
   }
   if (auto error = grow(output.token_ids.size())) return error;
-  choice.text += output.text;
+  if (parsers_.empty()) {
+    choice.text += output.text;
+  } else {
+    openai::AnswerDelta parts = split(index, output);
+    choice.text += parts.content;
+    if (request_.include_reasoning) choice.reasoning += parts.reasoning;
+    for (openai::CallDelta& call : parts.calls) {
+      if (call.first)
+        choice.calls.push_back(std::move(call));
+      else
+        choice.calls.back().arguments += call.arguments;
+    }
+  }
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
   choice.logprobs.insert(choice.logprobs.end(), output.logprobs.begin(), output.logprobs.end());
   choice.finish = output.finish;
@@ -273,6 +301,16 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
     for (size_t i = arrived.prompt * n(); i < (arrived.prompt + 1) * n(); ++i)
       choices_[i].prompt_logprobs = output.prompt_logprobs;
   return std::nullopt;
+}
+
+openai::AnswerDelta Generation::split(size_t choice, const RequestOutput& output) {
+  openai::AnswerParser& parser = *parsers_[choice];
+  openai::AnswerDelta parts;
+  const bool before = parser.in_reasoning();
+  parser.push(output.text, parts);
+  if (before || parser.in_reasoning()) usage_.reasoning_tokens += static_cast<int>(output.token_ids.size());
+  if (output.finish != FinishReason::none) parser.finish(parts);
+  return parts;
 }
 
 std::optional<ApiError> Generation::grow(size_t tokens) {

@@ -67,6 +67,8 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   /// Reserves memory for `tokens` more tokens of an answer that is not streamed.
   std::optional<openai::ApiError> grow(size_t tokens);
   std::optional<openai::ApiError> take(const Arrived& arrived, std::string& events);
+  /// Splits an output's text, if answers are split, into what it adds.
+  openai::AnswerDelta split(size_t choice, const RequestOutput& output);
   void close();
   void fail(const openai::ApiError& error);
   /// Cancels the engine requests. Thread-safe.
@@ -98,7 +100,8 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   // Only for the connection's thread.
   std::optional<openai::StreamWriter> writer_;
   std::vector<openai::Choice> choices_;
-  std::vector<bool> introduced_;  // whether the choice's first event is sent
+  std::vector<std::unique_ptr<openai::AnswerParser>> parsers_;  // by choice; none = answers are not split
+  std::vector<bool> introduced_;                                // whether the choice's first event is sent
   openai::Usage usage_;
   std::vector<int> cached_tokens_, completion_tokens_;  // for each prompt; for each choice
   int unfinished_ = 0;

@@ -318,6 +318,13 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   core->engine = engine;
   core->embedder = embedder;
   core->keys = std::move(keys);
+  if (engine) {
+    Render render;
+    if (engine->has_chat_template())
+      render = [engine](const ChatRequest& chat) { return engine->apply_chat_template(chat); };
+    FOVEA_TRY(formats, find_answer_formats(render, config.tool_call_parser, config.reasoning_parser));
+    core->formats = std::move(formats);
+  }
   // Measures before any request runs: later it would take threads and memory from running requests.
   if (engine)
     core->metrics = Metrics::create(engine->info(), config.served_names.front(), measure_floor(*engine));

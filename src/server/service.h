@@ -39,6 +39,8 @@ struct ServiceConfig {
   std::string version;                           ///< reported by /version
   std::string server_info;                       ///< JSON, the constant part: backends and why
   bool playground = true;
+  /// How the model writes tool calls and reasoning: "auto" = as its chat template shows, "none", or a name.
+  std::string tool_call_parser = "auto", reasoning_parser = "auto";
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
   std::optional<TextEncoder> encoder;
   std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none

@@ -229,9 +229,37 @@ class Fields(RawTest):
         error = error_of(self.server.post(PATHS["chat"], {**CHAT, "guided_json": {"properties": {"a": {"uniqueItems": True}}}}), 400)
         self.assertIn("#/properties/a/uniqueItems", error["message"])
 
+    def test_tools(self):
+        parameters = {"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+                      "$defs": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city", "days"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("weather", "trip")]
+        body = {**CHAT, "max_tokens": 120, "temperature": 1, "tools": tools}
+        with Server(PROGRAM, "--chat-template", f"{ROOT}/tests/text/templates/qwen3.jinja", "--reasoning-parser", "none") as server:
+            for choice in ("required", {"type": "function", "function": {"name": "trip"}}):
+                for seed in range(3):
+                    more = {**body, "tool_choice": choice, "seed": seed, "parallel_tool_calls": False}
+                    whole = server.post(PATHS["chat"], more).json()["choices"][0]
+                    self.assertEqual(whole["finish_reason"], "tool_calls", whole)
+                    self.assertIsNone(whole["message"]["content"])
+                    [call] = whole["message"]["tool_calls"]
+                    self.assertRegex(call["id"], "^call_[0-9a-f]{24}$")
+                    self.assertIn(call["function"]["name"], ("weather", "trip") if choice == "required" else ("trip",))
+                    arguments = json.loads(call["function"]["arguments"])
+                    self.assertTrue(arguments["city"] in ("Oslo", "Rome") and 1 <= arguments["days"] <= 9)
+                    parts = [e["choices"][0] for e in server.post(PATHS["chat"], {**more, "stream": True}).events()[:-1] if e["choices"]]
+                    deltas = [c for part in parts for c in part["delta"].get("tool_calls", [])]
+                    self.assertEqual(deltas[0]["function"]["name"], call["function"]["name"])
+                    self.assertEqual("".join(d["function"]["arguments"] for d in deltas), call["function"]["arguments"])
+                    self.assertEqual(parts[-1]["finish_reason"], "tool_calls")
+            self.assertEqual(server.post(PATHS["chat"], {**body, "max_tokens": 5}).status, 200)  # auto: the template shows the form
+            history = [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": {
+                "name": "trip", "arguments": "{\"city\": \"Oslo\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "done"}]
+            self.assertEqual(server.post(PATHS["chat"], {**body, "messages": history, "max_tokens": 5, "tool_choice": "none"}).status, 200)
+            error_of(server.post(PATHS["chat"], {**body, "tool_choice": {"type": "function", "function": {"name": "x"}}}), 400, "tool_choice")
+
     def test_features_that_are_not_there(self):
         tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-        for kind, field, value in (("chat", "tools", [tool]), ("completion", "best_of", 2), ("completion", "suffix", "x")):
+        for kind, field, value in (("chat", "tools", [tool]), ("chat", "functions", [tool]), ("completion", "best_of", 2), ("completion", "suffix", "x")):
             base = COMPLETION if kind == "completion" else CHAT
             error_of(self.server.post(PATHS[kind], {**base, field: value}), 400, field)
         self.assertEqual(self.server.post(PATHS["chat"], {**CHAT, "response_format": {"type": "text"}}).status, 200)

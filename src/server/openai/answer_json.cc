@@ -15,8 +15,34 @@ void append_usage(std::string& out, const Usage& usage) {
   append_integer(out, int64_t{usage.prompt_tokens} + usage.completion_tokens);
   out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
   append_integer(out, usage.cached_tokens);
-  // Reasoning tokens are not counted separately.
-  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}";
+  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":";
+  append_integer(out, usage.reasoning_tokens);
+  out += "}}";
+}
+
+void append_calls(std::string& out, std::span<const CallDelta> calls, bool parts) {
+  out += "\"tool_calls\":[";
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const CallDelta& call = calls[i];
+    out += i > 0 ? ",{" : "{";
+    if (parts) {
+      out += "\"index\":";
+      append_integer(out, call.index);
+      out += ',';
+    }
+    if (call.first) {
+      out += "\"id\":";
+      append_string(out, call.id);
+      out += ",\"type\":\"function\",\"function\":{\"name\":";
+      append_string(out, call.name);
+      out += ",\"arguments\":";
+    } else {
+      out += "\"function\":{\"arguments\":";
+    }
+    append_string(out, call.arguments);
+    out += "}}";
+  }
+  out += ']';
 }
 
 void append_finish(std::string& out, FinishReason finish) {

@@ -10,6 +10,8 @@ namespace fovea::openai {
 void append_usage(std::string& out, const Usage& usage);
 
 /// "stop", "length", or null for FinishReason::none; "abort" and "error" (vLLM's) for the others.
+/// "tool_calls":[...]; parts of calls have their index.
+void append_calls(std::string& out, std::span<const CallDelta> calls, bool parts);
 void append_finish(std::string& out, FinishReason finish);
 
 /// As vLLM: the stop string, the id of one of stop_token_ids, or null for the model's end-of-sequence.

@@ -6,7 +6,7 @@
 namespace fovea::openai {
 
 /// Reads "messages" and related fields: add_generation_prompt, continue_final_message, documents,
-/// chat_template_kwargs, reasoning_effort. Tools are refused.
+/// chat_template_kwargs, reasoning_effort. read_tools() reads tools.
 ///  - "developer" becomes "system", the role that templates support;
 ///  - a list of text parts becomes one string, joined by newlines;
 ///  - missing content of an assistant's message becomes "", or its refusal;

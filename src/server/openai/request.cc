@@ -139,7 +139,15 @@ void read_completion(Fields& fields, const ParseOptions& options, CompletionRequ
 void read_chat_completion(Fields& fields, const ParseOptions& options, ChatCompletionRequest& out) {
   out.common.add_special_tokens = false;
   read_chat(fields, out.chat);
+  read_tools(fields, out.tools);
+  if (out.tools.choice != ToolRequest::Choice::none) out.chat.tools = out.tools.tools;
   read_generation(fields, options.defaults, out.common);
+  if (out.common.sampling.constraint &&
+      (out.tools.choice == ToolRequest::Choice::required || out.tools.choice == ToolRequest::Choice::named))
+    fields.fail("tool_choice",
+                "tool_choice asks for calls, and the request also asks for a form of the answer; "
+                "leave one of them out");
+  fields.read("include_reasoning", out.common.include_reasoning);
   read_chat_lengths(fields, out.common);
   read_chat_logprobs(fields, options.max_logprobs, out);
   read_modalities(fields);
@@ -172,6 +180,9 @@ void read_tokenize(Fields& fields, TokenizeRequest& out) {
   if (is_chat) {
     out.add_special_tokens = false;
     read_chat(fields, out.chat.emplace());
+    ToolRequest tools;
+    read_tools(fields, tools);
+    if (tools.choice != ToolRequest::Choice::none) out.chat->tools = tools.tools;
   } else if (std::string prompt; fields.read("prompt", prompt)) {
     out.prompt = std::move(prompt);
   }

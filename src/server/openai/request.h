@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "fovea/engine.h"
+#include "server/openai/answer_parser.h"
 #include "server/openai/error.h"
 #include "server/openai/request_body.h"
+#include "server/openai/tool_fields.h"
 
 namespace fovea::openai {
 
@@ -27,7 +29,9 @@ struct GenerationRequest {
   bool return_token_ids = false;      ///< vLLM: "token_ids" of choices, "prompt_token_ids"
   bool return_tokens_as_ids = false;  ///< vLLM's return_tokens_as_token_ids: "token_id:123" in logprobs
   bool echo = false;
-  bool add_special_tokens = true;  ///< default: true for completions, false for chats
+  bool add_special_tokens = true;      ///< default: true for completions, false for chats
+  std::optional<AnswerFormat> format;  ///< chats: answers are split by it
+  bool include_reasoning = true;       ///< chats: the answer has the reasoning
 };
 
 /// Members of all request types.
@@ -44,7 +48,8 @@ struct CompletionRequest : RequestBase {
 
 struct ChatCompletionRequest : RequestBase {
   GenerationRequest common;
-  ChatRequest chat;           ///< roles and contents checked, text parts joined
+  ChatRequest chat;  ///< roles and contents checked, text parts joined
+  ToolRequest tools;
   bool top_logprobs = false;  ///< common.sampling.logprobs is set when logprobs are requested
 };
 

@@ -39,12 +39,18 @@ class ResponseWriter {
     out_ += "{\"index\":";
     append_integer(out_, choice.index);
     out_ += is_chat() ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"text\":";
-    append_string(out_, choice.text);
-    if (is_chat()) out_ += ",\"refusal\":null}";
+    if (choice.text.empty() && !choice.calls.empty())
+      out_ += "null";
+    else
+      append_string(out_, choice.text);
+    if (is_chat()) append_parts(choice);
     out_ += ",\"logprobs\":";
     append_logprobs(choice);
     out_ += ",\"finish_reason\":";
-    append_finish(out_, choice.finish);
+    if (choice.finish == FinishReason::stop && !choice.calls.empty())
+      out_ += "\"tool_calls\"";
+    else
+      append_finish(out_, choice.finish);
     out_ += ",\"stop_reason\":";
     append_stop_reason(out_, choice.stop_reason, choice.stop_token, request_.sampling);
     if (request_.return_token_ids) {
@@ -52,6 +58,22 @@ class ResponseWriter {
       append_ids(out_, choice.token_ids);
     }
     if (!is_chat()) append_prompt(choice);
+    out_ += '}';
+  }
+
+  void append_parts(const Choice& choice) {
+    out_ += ",\"refusal\":null";
+    if (!choice.reasoning.empty()) {
+      for (const char* name :
+           {",\"reasoning\":", ",\"reasoning_content\":"}) {  // vLLM's new name, and the older
+        out_ += name;
+        append_string(out_, choice.reasoning);
+      }
+    }
+    if (!choice.calls.empty()) {
+      out_ += ',';
+      append_calls(out_, choice.calls, false);
+    }
     out_ += '}';
   }
 

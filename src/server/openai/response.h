@@ -24,7 +24,7 @@ struct ResponseHead {
 };
 
 struct Usage {
-  int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
 };
 
 /// The text of tokens, for logprobs.
@@ -46,6 +46,8 @@ struct Choice {
   int text_offset = 0;                         ///< completions: characters of the echoed prompt
   std::vector<int32_t> prompt_ids;             ///< with return_token_ids, prompt_logprobs or `echoed`
   std::vector<TokenLogprobs> prompt_logprobs;  ///< for prompt_ids[1..]
+  std::string reasoning;                       ///< chats
+  std::vector<CallDelta> calls;                ///< chats: whole calls
   bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
 };
 
@@ -64,6 +66,9 @@ class StreamWriter {
   /// length, is in a separate event after the text; for cancelled and error there is none, and error()
   /// follows.
   std::string delta(int choice, const RequestOutput& output, const Usage& so_far);
+  /// The same for an answer that is split: `parts` is what the output adds. `calls`: of the answer so far.
+  std::string delta(int choice, const AnswerDelta& parts, int calls, const RequestOutput& output,
+                    const Usage& so_far);
   /// Completions with echo: the prompt as the first text of a choice.
   std::string echo(int choice, std::string_view text);
   /// The usage event, if requested, and "data: [DONE]\n\n".
@@ -75,6 +80,8 @@ class StreamWriter {
   void begin(std::string& out, int choice) const;
   void append_text(std::string& out, std::string_view text) const;
   void append_logprobs(std::string& out, int choice, const RequestOutput& output);
+  void append_rest(std::string& out, int choice, const RequestOutput& output, const Usage& so_far);
+  void append_end(std::string& out, int choice, bool calls, const RequestOutput& output, const Usage& so_far);
   void end(std::string& out, const Usage* usage) const;
   int& offset_of(int choice);
 

@@ -96,6 +96,35 @@ int& StreamWriter::offset_of(int choice) {
   return offsets_[at];
 }
 
+/// Log probabilities and ids of an event with text.
+void StreamWriter::append_rest(std::string& out, int choice, const RequestOutput& output,
+                               const Usage& so_far) {
+  out += ",\"logprobs\":";
+  append_logprobs(out, choice, output);
+  out += ",\"finish_reason\":null";
+  if (request_.return_token_ids) {
+    out += ",\"token_ids\":";
+    append_ids(out, output.token_ids);
+  }
+  end(out, &so_far);
+}
+
+/// The event of the finish reason, if there is one.
+void StreamWriter::append_end(std::string& out, int choice, bool calls, const RequestOutput& output,
+                              const Usage& so_far) {
+  if (output.finish != FinishReason::stop && output.finish != FinishReason::length) return;
+  begin(out, choice);
+  out += kind_ == ApiKind::chat ? ",\"delta\":{}" : ",\"text\":\"\"";
+  out += ",\"logprobs\":null,\"finish_reason\":";
+  if (calls && output.finish == FinishReason::stop)
+    out += "\"tool_calls\"";
+  else
+    append_finish(out, output.finish);
+  out += ",\"stop_reason\":";
+  append_stop_reason(out, output.stop_reason, output.stop_token, request_.sampling);
+  end(out, &so_far);
+}
+
 std::string StreamWriter::delta(int choice, const RequestOutput& output, const Usage& so_far) {
   std::string out;
   const bool has_ids = request_.return_token_ids && !output.token_ids.empty();
@@ -103,23 +132,43 @@ std::string StreamWriter::delta(int choice, const RequestOutput& output, const U
   if (!output.text.empty() || has_ids || has_logprobs) {
     begin(out, choice);
     append_text(out, output.text);
-    out += ",\"logprobs\":";
-    append_logprobs(out, choice, output);
-    out += ",\"finish_reason\":null";
-    if (request_.return_token_ids) {
-      out += ",\"token_ids\":";
-      append_ids(out, output.token_ids);
-    }
-    end(out, &so_far);
+    append_rest(out, choice, output, so_far);
   }
-  if (output.finish != FinishReason::stop && output.finish != FinishReason::length) return out;
-  begin(out, choice);
-  out += kind_ == ApiKind::chat ? ",\"delta\":{}" : ",\"text\":\"\"";
-  out += ",\"logprobs\":null,\"finish_reason\":";
-  append_finish(out, output.finish);
-  out += ",\"stop_reason\":";
-  append_stop_reason(out, output.stop_reason, output.stop_token, request_.sampling);
-  end(out, &so_far);
+  append_end(out, choice, false, output, so_far);
+  return out;
+}
+
+std::string StreamWriter::delta(int choice, const AnswerDelta& parts, int calls, const RequestOutput& output,
+                                const Usage& so_far) {
+  std::string out;
+  const bool has_ids = request_.return_token_ids && !output.token_ids.empty();
+  const bool has_logprobs = request_.sampling.logprobs && !output.logprobs.empty();
+  const bool has_reasoning = !parts.reasoning.empty() && request_.include_reasoning;
+  if (!parts.content.empty() || has_reasoning || !parts.calls.empty() || has_ids || has_logprobs) {
+    begin(out, choice);
+    out += ",\"delta\":{";
+    const size_t empty = out.size();
+    const auto member = [&](const char* name) {
+      if (out.size() > empty) out += ',';
+      out += name;
+    };
+    if (has_reasoning)
+      for (const char* name : {"\"reasoning\":", "\"reasoning_content\":"}) {
+        member(name);
+        append_string(out, parts.reasoning);
+      }
+    if (!parts.content.empty() || (parts.calls.empty() && !has_reasoning)) {
+      member("\"content\":");
+      append_string(out, parts.content);
+    }
+    if (!parts.calls.empty()) {
+      member("");
+      append_calls(out, parts.calls, true);
+    }
+    out += '}';
+    append_rest(out, choice, output, so_far);
+  }
+  append_end(out, choice, calls > 0, output, so_far);
   return out;
 }
 
