@@ -11,7 +11,7 @@ import { metric, need, startServer, waitIdle } from "./server.mjs";
 
 const [program, goldens] = process.argv.slice(2);
 const openai = await need("openai");
-const { embed, embedMany, generateText, streamText } = await need("ai");
+const { embed, embedMany, generateObject, generateText, jsonSchema, streamText, tool } = await need("ai");
 const { createOpenAICompatible } = await need("@ai-sdk/openai-compatible");
 const OpenAI = openai.default;
 
@@ -43,6 +43,53 @@ describe("the demo model", () => {
     model = (await api.models.list()).data[0].id;
   });
   after(() => server?.stop());
+
+  test("answers have the form of a schema", async () => {
+    const schema = {
+      type: "object",
+      properties: { name: { type: "string", maxLength: 12 }, tags: { type: "array", items: { enum: ["a", "b"] }, maxItems: 3 } },
+      required: ["name", "tags"],
+      additionalProperties: false,
+    };
+    const fits = (made) => {
+      assert.deepEqual(Object.keys(made), ["name", "tags"]);
+      assert.ok([...made.name].length <= 12 && made.tags.length <= 3);
+    };
+    const body = { model, messages: ask("Hi"), temperature: 1, seed: 4, max_tokens: 150 };
+    const format = { type: "json_schema", json_schema: { name: "thing", schema, strict: true } };
+    fits((await api.chat.completions.parse({ ...body, response_format: format })).choices[0].message.parsed);
+    const stream = api.chat.completions.stream({ ...body, response_format: format });
+    fits(JSON.parse((await stream.finalChatCompletion()).choices[0].message.content));
+    const provider = createOpenAICompatible({ name: "fovea", baseURL: `${server.url}/v1`, supportsStructuredOutputs: true });
+    fits((await generateObject({ model: provider(model), schema: jsonSchema(schema), prompt: "Hi", temperature: 1, maxOutputTokens: 150 })).object);
+  });
+
+  test("functions are called", async () => {
+    const template = join(dirname(goldens), "text/templates/qwen3.jinja");
+    const tools = await startServer(program, "--chat-template", template, "--reasoning-parser", "none");
+    try {
+      const parameters = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
+      const asked = [];
+      const run = client(tools).chat.completions.runTools({
+        model,
+        messages: ask("Where is it warm?"),
+        temperature: 1,
+        max_tokens: 60,
+        tool_choice: { type: "function", function: { name: "weather" } },
+        tools: [{ type: "function", function: { name: "weather", parameters, parse: JSON.parse, function: ({ city }) => asked.push(city) } }],
+      });
+      await run.done();
+      assert.equal(asked.length, 1);
+      assert.ok(["Oslo", "Rome"].includes(asked[0]));
+      const provider = createOpenAICompatible({ name: "fovea", baseURL: `${tools.url}/v1` });
+      const weather = tool({ inputSchema: jsonSchema(parameters) });
+      const { toolCalls, finishReason } = await generateText({ model: provider(model), tools: { weather }, toolChoice: "required", prompt: "Hi", maxOutputTokens: 60 });
+      assert.equal(finishReason, "tool-calls");
+      assert.ok(["Oslo", "Rome"].includes(toolCalls[0].input.city));
+    } finally {
+      await tools.stop();
+    }
+  });
 
   test("models are listed and found", async () => {
     const listed = await api.models.list();
