@@ -85,6 +85,8 @@ Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& 
   out.environment = flags.environment;
   FOVEA_RETURN_IF_ERROR(take_flags(flags, out.device, out.shapes));
   if (out.device.kind == DeviceKind::cuda) out.tuning = find_tuning(flags, gpu);
+  FOVEA_TRY(speculative, read_speculative(flags));
+  out.speculative = speculative;
   if (out.shapes.specs.empty()) return out;
   AttentionConfig config = flags.attention;
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";

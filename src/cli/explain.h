@@ -16,7 +16,8 @@ struct Explanation {
   std::string device_from;  ///< "--device sm90", "this machine"
   std::vector<FlagNote> notes;
   std::vector<EnvironmentNote> environment;
-  Tuning tuning;        ///< of a CUDA device
+  Tuning tuning;  ///< of a CUDA device
+  SpeculativeConfig speculative;
   Selection selection;  ///< has no kinds if the model has no attention layers
 
   /// The error that the command exits with: refused flags, phases without a backend.

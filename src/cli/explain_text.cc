@@ -67,6 +67,24 @@ std::string tuning_text(const Tuning& tuning) {
   return out;
 }
 
+std::string drafts_text(const Explanation& e) {
+  const SpeculativeConfig& c = e.speculative;
+  if (!c.enabled()) return "";
+  std::string out = "speculative decoding: " + std::string(to_string(c.method)) + ", at most " +
+                    number(c.num_tokens) + " drafts a step and sequence; answers are the same\n";
+  for (const KindSelection& kind : e.selection.kinds)
+    if (kind.kind != LayerKind::encoder && kind.decode.backend != nullptr)
+      out += "  target verify, " + std::string(to_string(kind.kind)) + ": " + kind.decode.backend->label() +
+             ", as decode\n";
+  if (c.method == DraftMethod::draft_model)
+    out +=
+        "  draft decode: " + (c.attention_backend.empty() ? "chosen for " + c.model : c.attention_backend) +
+        "; explain that model for the reasons\n";
+  else
+    out += "  draft decode: no model\n";
+  return out;
+}
+
 }  // namespace
 
 std::string explanation_text(const Explanation& e) {
@@ -81,6 +99,7 @@ std::string explanation_text(const Explanation& e) {
   if (e.selection.kinds.empty()) return out + "no layer has attention: there is no backend to choose\n";
   out += explain_in_full(e.selection);
   if (!out.ends_with('\n')) out += '\n';
+  out += drafts_text(e);
   return out;
 }
 

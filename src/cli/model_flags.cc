@@ -47,7 +47,7 @@ void add_attention_flags(CLI::App& app, ModelFlags& f) {
 namespace {
 
 void add_speculative_flags(CLI::App& app, ModelFlags& f) {
-  start_group(app, "Speculative decoding (same answers)");
+  start_group(app, "Speculative decoding");
   app.add_option(
       "--speculative-config", f.speculative_config,
       R"(JSON with vLLM's keys: {"method":"ngram","num_speculative_tokens":5}; also suffix, draft_model)");

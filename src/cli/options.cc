@@ -61,8 +61,6 @@ Result<KvLayout> read_kv_layout(const std::string& name) {
   return invalid("--kv-layout " + name + ": allowed are auto, nhd, hnd, x_packed, shuffle");
 }
 
-namespace {
-
 Result<SpeculativeConfig> read_speculative(const ModelFlags& flags) {
   if (flags.speculative_config.empty()) return speculative_from_sglang(flags.sglang_speculative);
   if (flags.sglang_speculative.given())
@@ -73,8 +71,6 @@ Result<SpeculativeConfig> read_speculative(const ModelFlags& flags) {
     return SpeculativeConfig();
   return speculative_from_json(flags.speculative_config);
 }
-
-}  // namespace
 
 Result<EngineConfig> engine_config(const ModelFlags& flags) {
   EngineConfig config;

@@ -119,6 +119,7 @@ struct ServeFlags {
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
   bool no_playground = false, ignore_unknown_fields = false;
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  std::string draft_metrics = "none";
 };
 
 struct ExplainFlags {
@@ -184,6 +185,9 @@ Result<KvLayout> read_kv_layout(const std::string& name);
 Result<EngineDevice> read_device(const std::string& name);
 /// Parses the value of --dtype; nullopt = auto.
 Result<std::optional<DType>> read_dtype(const std::string& name);
+
+/// Of either family of flags; an error if both are given.
+Result<SpeculativeConfig> read_speculative(const ModelFlags& flags);
 
 /// Checks the type names and locates the demo model.
 Result<EngineConfig> engine_config(const ModelFlags& flags);

@@ -91,6 +91,12 @@ void add_load_flags(CLI::App& app, ServeFlags& f) {
 }
 
 void add_http_flags(CLI::App& app, ServeFlags& f) {
+  suggest(app.add_option("--per-request-spec-decode-metrics", f.draft_metrics,
+                         "How drafts fared, beside the usage of answers with one choice: none, summary, "
+                         "detailed (by place)"),
+          {"none", "summary", "detailed"})
+      ->check(CLI::IsMember({"none", "summary", "detailed"}))
+      ->capture_default_str();
   start_group(app, "HTTP limits");
   app.add_option("--io-threads", f.io_threads, "Threads that carry connections")
       ->check(CLI::Range(1, 64))

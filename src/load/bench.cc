@@ -11,6 +11,7 @@
 
 #include "load/arrivals.h"
 #include "load/client.h"
+#include "load/draft_counts.h"
 #include "load/stream_receiver.h"
 
 namespace fovea::load {
@@ -113,6 +114,13 @@ class Bench {
                  watch_.stop);
   }
 
+  /// What the server has counted so far; zero if it has no such metrics.
+  SpeculativeCounts draft_counts() {
+    const auto answer = ask("GET", "/metrics", "");
+    if (!answer || answer->status != 200) return {};
+    return parse_draft_counts(answer->body).value_or(SpeculativeCounts());
+  }
+
   /// Also waits for the server.
   Status find_model() {
     const double until = seconds_now() + config_.ready_timeout_s;
@@ -203,11 +211,13 @@ class Bench {
     watch_.say("Starting main benchmark run...");
     auto starts =
         arrival_times(prompts.size(), config_.request_rate, config_.burstiness, config_.dataset.seed);
+    const SpeculativeCounts before = draft_counts();
     const double cpu = cpu_seconds(), began = seconds_now();
     FOVEA_TRY(outcomes, load(prompts, std::move(starts), watch_.progress));
     const double duration = seconds_now() - began;
     result.client_cpu_s = cpu_seconds() - cpu;
     result.stopped = stopped_;
+    if (const auto made = difference(draft_counts(), before); made.drafts > 0) result.drafts = made;
     result.outcomes = std::move(outcomes);
     result.summary = summarize(result.outcomes, duration, config_.goodput);
     return result;

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fovea/result.h"
+#include "fovea/speculative.h"
 #include "load/api.h"
 #include "load/dataset.h"
 #include "load/outcome.h"
@@ -47,7 +49,8 @@ struct BenchResult {
   bool prompts_are_ids = false;
   std::vector<Outcome> outcomes;  ///< one per request, in order of start times
   Summary summary;
-  double client_cpu_s = 0;  ///< CPU time of this process during the run
+  std::optional<SpeculativeCounts> drafts;  ///< by the server's /metrics; nullopt = it made none
+  double client_cpu_s = 0;                  ///< CPU time of this process during the run
 };
 
 /// Queries the model name, sends one test request, warms up, runs. A missing server or a failure of the test

@@ -60,6 +60,24 @@ std::string metric_block(Metric metric, const Distribution& values, const std::v
   return text;
 }
 
+/// As vLLM.
+std::string drafts_block(const SpeculativeCounts& drafts) {
+  const auto share = [](int64_t part, int64_t all) {
+    return all > 0 ? 100 * static_cast<double>(part) / static_cast<double>(all) : 0;
+  };
+  std::string text = centred("Speculative Decoding", '-');
+  text += row("Acceptance rate (%):", share(drafts.accepted_tokens, drafts.draft_tokens));
+  text += row("Acceptance length:", drafts.mean_acceptance_length());
+  text += row("Drafts:", drafts.drafts);
+  text += row("Draft tokens:", drafts.draft_tokens);
+  text += row("Accepted tokens:", drafts.accepted_tokens);
+  text += "Per-position acceptance (%):\n";
+  for (size_t i = 0; i < drafts.accepted_by_position.size(); ++i)
+    text +=
+        row("  Position " + std::to_string(i) + ":", share(drafts.accepted_by_position[i], drafts.drafts));
+  return text;
+}
+
 }  // namespace
 
 std::string_view to_string(Backend backend) {
@@ -101,6 +119,7 @@ std::string report_text(const BenchConfig& config, const BenchResult& result, co
   text += row("Total Token throughput (tok/s):", summary.total_throughput);
   for (const Metric metric : report.metrics)
     text += metric_block(metric, summary.of(metric), report.percentiles);
+  if (result.drafts) text += drafts_block(*result.drafts);
   return text + std::string(kWidth, '=') + "\n";
 }
 

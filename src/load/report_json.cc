@@ -64,6 +64,18 @@ std::string report_json(const BenchConfig& config, const BenchResult& result, co
   json["max_output_tokens_per_s"] = summary.peak_output_throughput;
   json["max_concurrent_requests"] = summary.peak_concurrency;
   json["client_cpu_seconds"] = result.client_cpu_s;
+  if (const auto& drafts = result.drafts) {  // vLLM's keys
+    const auto all = static_cast<double>(drafts->draft_tokens), steps = static_cast<double>(drafts->drafts);
+    json["spec_decode_acceptance_rate"] =
+        all > 0 ? 100 * static_cast<double>(drafts->accepted_tokens) / all : 0;
+    json["spec_decode_acceptance_length"] = drafts->mean_acceptance_length();
+    json["spec_decode_num_drafts"] = drafts->drafts;
+    json["spec_decode_draft_tokens"] = drafts->draft_tokens;
+    json["spec_decode_accepted_tokens"] = drafts->accepted_tokens;
+    Json& places = json["spec_decode_per_position_acceptance_rates"] = Json::array();
+    for (const int64_t accepted : drafts->accepted_by_position)
+      places.push_back(static_cast<double>(accepted) / steps);
+  }
   for (const Metric metric : report.metrics)
     add_metric(json, metric, summary.of(metric), report.percentiles);
   if (report.detailed) add_details(json, result);

@@ -260,7 +260,13 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
   completion_tokens_[index] = output.completion_tokens;
   usage_.cached_tokens += std::max(0, output.cached_tokens - cached_tokens_[arrived.prompt]);
   cached_tokens_[arrived.prompt] = std::max(cached_tokens_[arrived.prompt], output.cached_tokens);
-  if (output.finish != FinishReason::none) --unfinished_;
+  if (output.finish != FinishReason::none) {
+    --unfinished_;
+    if (core_.config.draft_metrics && choices_.size() == 1) {
+      usage_.drafts = output.speculative;
+      usage_.draft_positions = core_.config.draft_positions;
+    }
+  }
   openai::Choice& choice = choices_[index];
   if (writer_) {
     if (!introduced_[index]) {

@@ -41,6 +41,8 @@ struct ServiceConfig {
   bool playground = true;
   /// How the model writes tool calls and reasoning: "auto" = as its chat template shows, "none", or a name.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  /// Answers of one choice report how their drafts fared, with `draft_positions` also by place.
+  bool draft_metrics = false, draft_positions = false;
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
   std::optional<TextEncoder> encoder;
   std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none

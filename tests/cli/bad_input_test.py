@@ -116,6 +116,16 @@ class BadInput(unittest.TestCase):
         self.refuse(["--scheduling-policy lifo", "fcfs, priority"], "generate", "--scheduling-policy", "lifo", "x")
         self.refuse(["--kv-layout hdn", "x_packed"], "generate", "--kv-layout", "hdn", "x")
 
+    def test_speculative_decoding(self):
+        ngram = '{"method": "ngram", "num_speculative_tokens": %d}'
+        self.refuse(["--speculative-config", "is 16; it must be 1 to 15"], "generate", "--speculative-config", ngram % 16, "x")
+        self.refuse(["give one of the two families"], "generate", "--speculative-config", ngram % 3, "--speculative-num-steps", "3", "x")
+        self.refuse(["changes answers"], "generate", "--speculative-algorithm", "NGRAM", "--speculative-accept-threshold-acc", "0.9", "x")
+        self.refuse(["eagle3", "ngram, suffix and draft_model are built"], "generate", "--speculative-config",
+                    '{"method": "eagle3", "model": "m", "num_speculative_tokens": 3}', "x")
+        self.refuse(["it must be 1", "one chain"], "generate", "--speculative-algorithm", "NGRAM", "--speculative-eagle-topk", "4", "x")
+        self.refuse(["/nowhere"], "generate", "--speculative-config", '{"model": "/nowhere", "num_speculative_tokens": 3}', "x")
+
     def test_no_prompt(self):
         self.refuse(["prompt"], "generate")
 

@@ -371,6 +371,7 @@ std::vector<ForeignFlag> parallel_flags() {
        "--speculative-config",
        "ngram, suffix and draft_model; all keys are known"},
       {kVllm, {"-sc"}, one, alias, "--speculative-config", "the same"},
+      {kVllm, {"--per-request-spec-decode-metrics"}, one, noted, "", kServes},
   };
 }
 

@@ -45,6 +45,35 @@ void append_calls(std::string& out, std::span<const CallDelta> calls, bool parts
   out += ']';
 }
 
+void append_metrics(std::string& out, const Usage& usage) {
+  if (!usage.drafts) return;
+  const SpeculativeCounts& c = *usage.drafts;
+  out += ",\"metrics\":{\"speculative_decoding\":{\"num_spec_steps\":";
+  append_integer(out, c.drafts);
+  out += ",\"num_draft_tokens\":";
+  append_integer(out, c.draft_tokens);
+  out += ",\"num_accepted_tokens\":";
+  append_integer(out, c.accepted_tokens);
+  out += ",\"mean_acceptance_length\":";
+  append_float(out, static_cast<float>(c.mean_acceptance_length()));
+  out += ",\"draft_acceptance_rate\":";
+  append_float(out, c.draft_tokens > 0
+                        ? static_cast<float>(c.accepted_tokens) / static_cast<float>(c.draft_tokens)
+                        : 0.0f);
+  if (usage.draft_positions) {
+    out += ",\"acceptance_histogram\":[";  // steps that accepted 0, 1, ... drafts
+    int64_t reached = c.drafts;
+    for (const int64_t accepted : c.accepted_by_position) {
+      append_integer(out, reached - accepted);
+      out += ',';
+      reached = accepted;
+    }
+    append_integer(out, reached);
+    out += ']';
+  }
+  out += "}}";
+}
+
 void append_finish(std::string& out, FinishReason finish) {
   switch (finish) {
     case FinishReason::none: out += "null"; return;

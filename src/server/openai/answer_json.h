@@ -9,6 +9,9 @@ namespace fovea::openai {
 /// {"prompt_tokens", "completion_tokens", "total_tokens", ...}
 void append_usage(std::string& out, const Usage& usage);
 
+/// ,"metrics":{"speculative_decoding":{...}} beside "usage", as vLLM; nothing without Usage::drafts.
+void append_metrics(std::string& out, const Usage& usage);
+
 /// "stop", "length", or null for FinishReason::none; "abort" and "error" (vLLM's) for the others.
 /// "tool_calls":[...]; parts of calls have their index.
 void append_calls(std::string& out, std::span<const CallDelta> calls, bool parts);

@@ -27,6 +27,7 @@ class ResponseWriter {
     }
     out_ += "],\"usage\":";
     append_usage(out_, usage);
+    append_metrics(out_, usage);
     if (is_chat() && !choices.empty()) append_prompt(choices[0]);  // a chat has one prompt
     out_ += '}';
     return std::move(out_);

@@ -25,6 +25,9 @@ struct ResponseHead {
 
 struct Usage {
   int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
+  /// How drafts fared, if that is reported; by place with `draft_positions`.
+  std::optional<SpeculativeCounts> drafts = {};
+  bool draft_positions = false;
 };
 
 /// The text of tokens, for logprobs.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "server/openai/answer_json.h"
 #include "server/openai/json_writer.h"
 #include "text/json_value.h"
 
@@ -356,6 +357,28 @@ TEST(OpenaiListings, PrintModelsAndTokens) {
   EXPECT_EQ(tokenize_json({}, 512, &kWords),
             R"({"count":0,"max_model_len":512,"tokens":[],"token_strs":[]})");
   EXPECT_EQ(detokenize_json("a\""), R"({"prompt":"a\""})");
+}
+
+TEST(Usage, HasWhatBecameOfDraftsWhereThatIsReported) {
+  Usage usage;
+  std::string out;
+  append_metrics(out, usage);
+  EXPECT_EQ(out, "");
+  usage.drafts.emplace();
+  usage.drafts->add(3, 0);
+  usage.drafts->add(3, 2);
+  append_metrics(out, usage);
+  EXPECT_EQ(out,
+            R"(,"metrics":{"speculative_decoding":{"num_spec_steps":2,"num_draft_tokens":6,)"
+            R"("num_accepted_tokens":2,"mean_acceptance_length":2.0,"draft_acceptance_rate":0.33333334}})");
+  usage.draft_positions = true;
+  out.clear();
+  append_metrics(out, usage);
+  EXPECT_TRUE(out.ends_with(R"("acceptance_histogram":[1,0,1,0]}})")) << out;
+  usage.drafts = SpeculativeCounts();
+  out.clear();
+  append_metrics(out, usage);
+  EXPECT_TRUE(text::parse_json("{" + out.substr(1) + "}", "metrics").ok()) << out;
 }
 
 }  // namespace

@@ -188,6 +188,7 @@ std::string StreamWriter::last(const Usage& usage) {
     out = prefix_;
     out += "],\"usage\":";
     append_usage(out, usage);
+    append_metrics(out, usage);
     out += "}\n\n";
   }
   return out += kDone;
