@@ -177,10 +177,21 @@ TEST_F(MetricsTest, AreThoseOfThePage) {
   std::ifstream file(std::string(FOVEA_SOURCE_DIR) + "/docs/metrics.md");
   const std::string page(std::istreambuf_iterator<char>(file), {});
   std::set<std::string> written;
+  stats_.speculative.add(3, 2);
   const std::string text = metrics_->text(&stats_, {});
   for (size_t at = 0; (at = text.find("# TYPE ", at)) != text.npos; at += 7)
     written.insert(text.substr(at + 7, text.find(' ', at + 7) - at - 7));
   EXPECT_EQ(metrics_in_page(page), written);
+}
+
+TEST_F(MetricsTest, DraftsHaveVllmsCounters) {
+  EXPECT_EQ(value("vllm:spec_decode_num_drafts_total"), -1) << "absent without drafts";
+  stats_.speculative.add(3, 2);
+  stats_.speculative.add(2, 0);
+  EXPECT_EQ(value("vllm:spec_decode_num_drafts_total"), 2);
+  EXPECT_EQ(value("vllm:spec_decode_num_draft_tokens_total"), 5);
+  EXPECT_EQ(value("vllm:spec_decode_num_accepted_tokens_total"), 2);
+  EXPECT_EQ(value("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position=\"1\""), 1);
 }
 
 TEST_F(MetricsTest, SaysWhichBackendsServe) {
