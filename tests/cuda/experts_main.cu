@@ -2,6 +2,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "codes_case.cuh"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/packed_layout.h"
@@ -76,11 +77,15 @@ struct Layer {
   }
 
   explicit Layer(const Case& a)
+      : Layer(a,
+              numbers(a.experts * 2 * a.intermediate * a.hidden, 1,
+                      3 / std::sqrt(static_cast<float>(a.hidden)), a.dtype),
+              numbers(a.experts * a.intermediate * a.hidden, 2,
+                      3 / std::sqrt(static_cast<float>(a.intermediate)), a.dtype)) {}
+  Layer(const Case& a, std::vector<float> of_gate_up, std::vector<float> of_down)
       : c(a),
-        gate_up(numbers(c.experts * 2 * c.intermediate * c.hidden, 1,
-                        3 / std::sqrt(static_cast<float>(c.hidden)), c.dtype)),
-        down(numbers(c.experts * c.intermediate * c.hidden, 2,
-                     3 / std::sqrt(static_cast<float>(c.intermediate)), c.dtype)),
+        gate_up(std::move(of_gate_up)),
+        down(std::move(of_down)),
         gate_up_bias(numbers(c.experts * 2 * c.intermediate, 3, 1, DType::f32)),
         down_bias(numbers(c.experts * c.hidden, 4, 1, DType::f32)),
         x(numbers(c.rows * c.hidden, 5, 1.5f, c.dtype)),
@@ -119,8 +124,11 @@ struct Layer {
     if (c.rows > 10) ids[static_cast<size_t>(10 * c.chosen)] = -1;
   }
 
-  /// Rows [first, first + count).
-  Matrix run(ExpertKernel kernel, int64_t first, int64_t count) const {
+  /// Rows [first, first + count). `codes`: quantised weights instead.
+  struct Codes {
+    ExpertMatrices gate_up, down;
+  };
+  Matrix run(ExpertKernel kernel, int64_t first, int64_t count, const Codes* codes = nullptr) const {
     Matrix out(c.out, count, c.hidden, 4);
     const Device<int32_t> chosen(
         std::vector<int32_t>(ids.begin() + first * c.chosen, ids.begin() + (first + count) * c.chosen));
@@ -133,6 +141,11 @@ struct Layer {
     p.experts = chosen.data, p.weights = by.data;
     p.gate_up = {gate_up_data.data, gate_up_stride, c.bias ? gate_up_bias_data.data : nullptr};
     p.down = {down_data.data, down_stride, c.bias ? down_bias_data.data : nullptr};
+    if (codes != nullptr) {
+      const float *up_bias = p.gate_up.bias, *down_bias = p.down.bias;
+      p.gate_up = codes->gate_up, p.down = codes->down;
+      p.gate_up.bias = up_bias, p.down.bias = down_bias;
+    }
     p.f = c.f, p.limit = c.limit, p.scales_input = c.scales_input;
     if (c.shared) p.shared = shared_data.row(first), p.shared_stride = shared_data.stride;
     p.out = out.data(), p.out_dtype = c.out, p.out_stride = out.stride;
@@ -278,7 +291,72 @@ static void check_dense(DType type, bool bias, Activation f, float limit) {
   expect(same, c.name() + ": differs from dense layers");
 }
 
+/// Quantised weights: bf16 layers of the widened weights have the same bytes, or with scales of sums are the
+/// reference.
+static void check_codes(Case c, WeightCode code, CodeScales scales) {
+  const CodedMatrices up(code, scales, c.experts, 2 * c.intermediate, c.hidden, true, 1),
+      down(code, scales, c.experts, c.hidden, c.intermediate, false, 2);
+  const std::string name = c.name() + " " + up.name();
+  const Layer layer(c, up.values, down.values);
+  const Layer::Codes codes{up.matrices(), down.matrices()};
+  const Matrix out = layer.run(ExpertKernel::automatic, 0, c.rows, &codes);
+  if (scales == CodeScales::none) {
+    expect(out.memory.host() == layer.run(ExpertKernel::automatic, 0, c.rows).memory.host(),
+           name + ": differs from widened weights");
+  } else {
+    std::vector<int64_t> rows;
+    for (int64_t r = 0; r < c.rows; r += c.rows > 24 ? c.rows / 8 : 1)
+      rows.push_back(r);
+    expect(close_rows(layer, out, rows), name);
+  }
+  int major = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  for (const ExpertKernel kernel :
+       {ExpertKernel::small, major == 9 ? ExpertKernel::wide : ExpertKernel::small})
+    expect(layer.run(kernel, 0, c.rows, &codes).memory.host() == out.memory.host(),
+           name + ": kernels differ, " + std::to_string(static_cast<int>(kernel)));
+  for (const int64_t r : {int64_t{0}, std::min<int64_t>(5, c.rows - 1), c.rows - 1})
+    expect(layer.run(ExpertKernel::automatic, r, 1, &codes).row_bytes(0) == out.row_bytes(r),
+           name + ": a row's bits differ alone");
+  for (const int64_t count : {2, 7, 8, 9, 16, 17, 33, 64, 65, 128, 1000})
+    if (count < c.rows)
+      expect(layer.run(ExpertKernel::automatic, c.rows - count, count, &codes).row_bytes(count - 1) ==
+                 out.row_bytes(c.rows - 1),
+             name + ": a row's bits differ among " + std::to_string(count));
+}
+
+static void check_all_codes() {
+  for (const auto& [code, scales] : {std::pair{WeightCode::mxfp4, CodeScales::none},
+                                     {WeightCode::e4m3, CodeScales::none},
+                                     {WeightCode::e4m3, CodeScales::outputs},
+                                     {WeightCode::e4m3, CodeScales::blocks}}) {
+    Case c;
+    c.hidden = 576, c.intermediate = 160;
+    check_codes(c, code, scales);
+    c.out = DType::f32, c.shared = true, c.bias = true, c.limit = 1.5f;
+    check_codes(c, code, scales);
+    c.limit = 0, c.scales_input = true, c.chosen = 1, c.f = Activation::gelu_tanh, c.intermediate = 352;
+    check_codes(c, code, scales);
+    Case odd;
+    odd.hidden = 32, odd.intermediate = code == WeightCode::mxfp4 ? 96 : 72, odd.rows = 13;
+    if (code == WeightCode::e4m3) odd.hidden = 136;
+    check_codes(odd, code, scales);
+    Case many;
+    many.hidden = 192, many.intermediate = 96, many.bias = true;
+    for (const int64_t rows : {1, 9, 100, 500, 1100}) {
+      many.rows = rows;
+      check_codes(many, code, scales);
+    }
+    Case wide;
+    wide.hidden = wide.intermediate = 2880, wide.experts = 4, wide.chosen = 2, wide.rows = 70,
+    wide.bias = true, wide.limit = 7;
+    if (code == WeightCode::mxfp4) check_codes(wide, code, scales);
+    progress("codes");
+  }
+}
+
 static void check_all() {
+  check_all_codes();
   for (const DType type : {DType::bf16, DType::f16, DType::f32})
     for (const bool bias : {false, true}) {
       check_dense(type, bias, Activation::silu, 0);
@@ -336,10 +414,12 @@ __global__ void fill_kernel(uint16_t* to, int64_t count) {
 }
 
 static void bench_model(const char* name, int experts, int chosen, int64_t hidden, int64_t intermediate,
-                        bool bias) {
+                        bool bias, WeightCode code = WeightCode::none) {
   const ExpertShape shape{DType::bf16, experts, chosen, hidden, intermediate};
-  const int64_t up = packed_bytes(2 * intermediate, hidden, true),
-                down = packed_bytes(hidden, intermediate, false);
+  const bool coded = code != WeightCode::none;
+  const int64_t up = coded ? code_bytes(code, 2 * intermediate, hidden, true)
+                           : packed_bytes(2 * intermediate, hidden, true),
+                down = coded ? code_bytes(code, hidden, intermediate) : packed_bytes(hidden, intermediate);
   const Device<uint16_t> w1(static_cast<size_t>(experts * up / 2)),
       w2(static_cast<size_t>(experts * down / 2));
   fill_kernel<<<2048, 256>>>(w1.data, experts * up / 2);
@@ -372,6 +452,7 @@ static void bench_model(const char* name, int experts, int chosen, int64_t hidde
     ExpertsParams p;
     p.shape = shape, p.rows = rows, p.x = x.data, p.x_stride = hidden, p.weights = weights.data;
     p.gate_up = {w1.data, up, bias ? b1.data : nullptr}, p.down = {w2.data, down, bias ? b2.data : nullptr};
+    p.gate_up.code = p.down.code = code;
     p.limit = bias ? 7.0f : 0.0f;
     p.out = out.data(), p.out_stride = hidden, p.scratch = scratch.data,
     p.scratch_bytes = static_cast<int64_t>(scratch.count);
@@ -380,6 +461,7 @@ static void bench_model(const char* name, int experts, int chosen, int64_t hidde
     const double flops =
         6.0 * static_cast<double>(rows * chosen) * static_cast<double>(hidden * intermediate);
     for (const ExpertKernel kernel : {ExpertKernel::small, ExpertKernel::large, ExpertKernel::wide}) {
+      if (coded && kernel == ExpertKernel::large) continue;
       if ((kernel != ExpertKernel::small && rows < 64) || (kernel == ExpertKernel::small && rows > 1024))
         continue;
       p.kernel = kernel == ExpertKernel::small && rows <= 8 ? ExpertKernel::automatic : kernel;
@@ -403,9 +485,16 @@ static void bench_model(const char* name, int experts, int chosen, int64_t hidde
 int main(int argc, char** argv) {
   if (!have_gpu()) return 77;
   const std::string mode = argc > 1 ? argv[1] : "check";
+  if (mode == "codes") {
+    check_all_codes();
+    std::printf("%s: %d failures\n", failures == 0 ? "passed" : "FAILED", failures);
+    return failures == 0 ? 0 : 1;
+  }
   if (mode == "bench") {
     bench_model("Qwen3-30B-A3B", 128, 8, 2048, 768, false);
+    bench_model("Qwen3-30B e4m3", 128, 8, 2048, 768, false, WeightCode::e4m3);
     bench_model("gpt-oss-20b", 32, 4, 2880, 2880, true);
+    bench_model("gpt-oss mxfp4", 32, 4, 2880, 2880, true, WeightCode::mxfp4);
     return 0;
   }
   check_all();

@@ -27,6 +27,13 @@ FOVEA_DEVICE float finished(const GroupedProduct& p, float sum, float scale, flo
   return p.weights.bias == nullptr ? sum : __fadd_rn(sum, bias);
 }
 
+/// What multiplies the sums of an output of quantised weights; as bias_of().
+FOVEA_DEVICE float code_scale_of(const GroupedProduct& p, bool gated, int expert, int part, int output) {
+  if (p.weights.scales == nullptr || p.weights.block_scales || output >= p.outputs) return 1.0f;
+  const int64_t n = gated ? 2 * p.outputs : p.outputs;
+  return p.weights.scales[expert * n + part * p.outputs + output];
+}
+
 /// activation(gate) * up for a 16-bit result.
 template <ProductForm kForm>
 FOVEA_DEVICE float gated_sum(const GroupedProduct& p, float gate, float up) {

@@ -13,7 +13,7 @@ namespace {
 // More rows are computed in several passes: the results in fp32 before the weighted sum would take gigabytes.
 constexpr int64_t kPassRows = 4096;
 // Rows for each expert, on average, from which on tiles of 128 rows are faster (H200).
-constexpr int64_t kWideRows = 16, kLargeRows = 32;
+constexpr int64_t kWideRows = 16, kLargeRows = 32, kWideCodeRows = 48;
 
 std::string str(int64_t x) {
   return std::to_string(x);
@@ -45,8 +45,18 @@ struct Scratch {
   }
 };
 
-Status check_matrices(const char* name, const ExpertMatrices& m, int64_t least) {
+Status check_matrices(const char* name, const ExpertMatrices& m, DType dtype, int64_t n, int64_t k,
+                      bool gated) {
   if (m.data == nullptr) return invalid("experts: " + std::string(name) + " must not be null");
+  if (m.code != WeightCode::none && dtype != DType::bf16)
+    return unsupported("experts: quantised " + std::string(name) + " with " + std::string(to_string(dtype)) +
+                       " activations; bfloat16 is supported");
+  if (m.code == WeightCode::mxfp4 && k % 32 != 0)
+    return invalid("experts: MXFP4 " + std::string(name) + " of " + str(k) +
+                   " inputs; multiples of 32 are allowed");
+  const int64_t least = m.code != WeightCode::none ? code_bytes(m.code, n, k, gated)
+                        : dtype == DType::f32      ? 4 * n * k
+                                                   : packed_expert_bytes(n, k, gated);
   if (m.stride < least || m.stride % 16 != 0 || reinterpret_cast<uintptr_t>(m.data) % 16 != 0)
     return invalid("experts: " + std::string(name) + " has a matrix every " + str(m.stride) +
                    " bytes; it needs at least " + str(least) + ", a multiple of 16 and 16-byte alignment");
@@ -80,24 +90,26 @@ Status check(const ExpertsParams& p) {
   if (reinterpret_cast<uintptr_t>(p.scratch) % 256 != 0 || p.scratch_bytes < experts_scratch(s, p.rows))
     return invalid("experts: " + str(p.scratch_bytes) + " bytes of scratch; " + str(p.rows) + " rows need " +
                    str(experts_scratch(s, p.rows)) + ", 256-byte aligned");
-  const int64_t gate_up =
-      packed ? packed_expert_bytes(2 * s.intermediate, s.hidden, true) : 8 * s.intermediate * s.hidden;
-  const int64_t down =
-      packed ? packed_expert_bytes(s.hidden, s.intermediate, false) : 4 * s.intermediate * s.hidden;
-  FOVEA_RETURN_IF_ERROR(check_matrices("gate_up", p.gate_up, gate_up));
-  return check_matrices("down", p.down, down);
+  FOVEA_RETURN_IF_ERROR(check_matrices("gate_up", p.gate_up, s.dtype, 2 * s.intermediate, s.hidden, true));
+  return check_matrices("down", p.down, s.dtype, s.hidden, s.intermediate, false);
 }
 
 Status run_product(const GroupedProduct& product, bool gated, const GroupedSize& size, ExpertKernel kernel,
                    cudaStream_t stream) {
   if (size.dtype == DType::f32) return launch_grouped_float(product, gated, size, stream);
+  if (kernel == ExpertKernel::wide && !size.has_wgmma)
+    return unsupported("experts: the wide kernel needs compute capability 9.0; use automatic");
+  if (product.weights.code != WeightCode::none) {
+    const bool many = !product.groups.direct() && size.has_wgmma &&
+                      size.pairs >= kWideCodeRows * product.groups.num_experts;
+    const bool wide = kernel == ExpertKernel::wide || (kernel == ExpertKernel::automatic && many);
+    return (wide ? launch_grouped_wide_codes : launch_grouped_small_codes)(product, gated, size, stream);
+  }
   if (kernel == ExpertKernel::automatic) {
     const bool many = !product.groups.direct() &&
                       size.pairs >= (size.has_wgmma ? kWideRows : kLargeRows) * product.groups.num_experts;
     kernel = !many ? ExpertKernel::small : size.has_wgmma ? ExpertKernel::wide : ExpertKernel::large;
   }
-  if (kernel == ExpertKernel::wide && !size.has_wgmma)
-    return unsupported("experts: the wide kernel needs compute capability 9.0; use automatic");
   if (kernel == ExpertKernel::wide) return launch_grouped_wide(product, gated, size, stream);
   if (kernel == ExpertKernel::large) return launch_grouped_large(product, gated, size, stream);
   return launch_grouped_small(product, gated, size, stream);

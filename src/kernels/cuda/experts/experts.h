@@ -6,16 +6,24 @@
 #include "device/cuda/cuda_stream.h"
 #include "fovea/dtype.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cuda/codes/code_layout.h"
 
 namespace fovea::cuda {
 
 /// One linear layer of all experts of a layer: their matrices [n, k] lie in one allocation, `stride` bytes
 /// apart (a multiple of 16; the first is 16-byte aligned). 16-bit: each is packed as WeightLayout::blocks16,
-/// gate_up as gated_blocks16. f32: WeightLayout::rows, gate_up with the gates' outputs first.
+/// gate_up as gated_blocks16. f32: WeightLayout::rows, gate_up with the gates' outputs first. Codes, with
+/// bf16 activations alone: each as code_layout.h.
 struct ExpertMatrices {
   const void* data = nullptr;
   int64_t stride = 0;
   const float* bias = nullptr;  ///< f32 [num_experts, n], gates first in gate_up; null = none
+  WeightCode code = WeightCode::none;
+  /// e4m3: what multiplies the sums: f32 [num_experts, n], gates first in gate_up; with block_scales, which
+  /// multiply the sum of each 128 inputs, [num_experts, panels, ceil(k / 128), 2]: of the panel's outputs 0
+  /// to 7 and 8 to 15. Null = 1.
+  const float* scales = nullptr;
+  bool block_scales = false;
 };
 
 /// Bytes of one packed 16-bit matrix [n, k], the least stride: gated = n holds n / 2 gates and as many ups.

@@ -63,6 +63,11 @@ Status launch_grouped_large(const GroupedProduct& product, bool gated, const Gro
 /// Tiles of 128 rows x 256 outputs by wgmma; for compute capability 9.0 alone.
 Status launch_grouped_wide(const GroupedProduct& product, bool gated, const GroupedSize& size,
                            cudaStream_t stream);
+/// Quantised weights, bf16 activations: the two as above for few and many rows.
+Status launch_grouped_small_codes(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                                  cudaStream_t stream);
+Status launch_grouped_wide_codes(const GroupedProduct& product, bool gated, const GroupedSize& size,
+                                 cudaStream_t stream);
 /// fp32, for proofs: one ascending chain of fma for each output.
 Status launch_grouped_float(const GroupedProduct& product, bool gated, const GroupedSize& size,
                             cudaStream_t stream);

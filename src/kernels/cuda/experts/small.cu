@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_error.h"
-#include "kernels/cuda/experts/epilogue.cuh"
-#include "kernels/cuda/experts/find_tile.cuh"
+#include "kernels/cuda/experts/few_row_tiles.cuh"
 #include "kernels/cuda/linear/packed_layout.h"
 #include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
@@ -24,48 +23,19 @@ struct SmallShape {
   static constexpr int kSharedBytes = kStages * kStageBytes;
 };
 
-/// A warp's view of the tiles: from the grouping kernel's arrays, or found here.
-template <bool kDirect>
-struct SmallTiles;
-
-template <>
-struct SmallTiles<false> {
-  const GroupedProduct& p;
-  FOVEA_DEVICE SmallTiles(const GroupedProduct& product, int*) : p(product) {}
-  FOVEA_DEVICE ExpertTile find(int rows, int columns, int index) const {
-    return find_tile(p.groups, rows, columns, index);
-  }
-  FOVEA_DEVICE int row(int position) const { return p.groups.row[position]; }
-  FOVEA_DEVICE float scale(int position) const { return sum_scale(p, position); }
-};
-
-template <>
-struct SmallTiles<true> {
-  const GroupedProduct& p;
-  const int* places;
-  DirectOrder order;
-  FOVEA_DEVICE SmallTiles(const GroupedProduct& product, int* memory)
-      : p(product), places(memory), order(product.groups, memory) {}
-  FOVEA_DEVICE ExpertTile find(int rows, int columns, int index) const {
-    return order.tile(rows, columns, index);
-  }
-  FOVEA_DEVICE int row(int position) const { return places[position] / p.groups.experts_per_token; }
-  FOVEA_DEVICE float scale(int position) const { return pair_scale(p, places[position]); }
-};
-
 /// Copies the blocks of one tile after the other.
 template <int kTiles, bool kDirect>
 struct SmallLoader {
   using Shape = SmallShape<kTiles>;
   const GroupedProduct& p;
-  const SmallTiles<kDirect>& tiles;
+  const FewRowTiles<kDirect>& tiles;
   int columns, index, block = 0, blocks;
   bool more = true;
   const std::byte* panel = nullptr;
   const std::byte* rows[2 * kTiles];
   bool valid[2 * kTiles];
 
-  FOVEA_DEVICE SmallLoader(const GroupedProduct& product, const SmallTiles<kDirect>& all, int panels,
+  FOVEA_DEVICE SmallLoader(const GroupedProduct& product, const FewRowTiles<kDirect>& all, int panels,
                            int first)
       : p(product),
         tiles(all),
@@ -123,7 +93,7 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
   const uint32_t ring = shared_address(memory);
   const int lane = lane_id(), g = lane / 4, q = lane % 4;
   __shared__ int places[kDirect ? 32 : 1];
-  const SmallTiles<kDirect> tiles(p, places);
+  const FewRowTiles<kDirect> tiles(p, places);
   SmallLoader<kTiles, kDirect> loader(p, tiles, panels, static_cast<int>(blockIdx.x));
   for (int i = 0; i < Shape::kStages - 1; ++i)
     loader.issue(ring + i * Shape::kStageBytes);

@@ -6,107 +6,15 @@
 
 #include "device/cuda/cuda_error.h"
 #include "kernels/cuda/experts/epilogue.cuh"
-#include "kernels/cuda/experts/find_tile.cuh"
-#include "kernels/cuda/linear/packed_layout.h"
-#include "kernels/cuda/tiles/cp_async.cuh"
-#include "kernels/cuda/tiles/mbarrier.cuh"
-#include "kernels/cuda/tiles/tma.cuh"
+#include "kernels/cuda/experts/wide_producer.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
 namespace fovea::cuda {
 namespace {
 
-constexpr int kGroups = 2;  // consumer warpgroups
-constexpr int kThreads = 128 * (kGroups + 1);
-constexpr int kRows = 64 * kGroups, kPanels = 16, kColumns = 16 * kPanels;
-constexpr int kRowBytes = kRows * 128, kStageBytes = kRowBytes + kPanels * kBlockBytes;
-constexpr int kStages = 4;
-constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // aligned to 1024
-// A stage's rows of x are reported when the copies of this many later stages have been issued.
-constexpr int kLag = 2;
-constexpr int kCopies = kRows * 8 / 128;  // of 16 bytes of x, of each thread and stage
-
-// Tiles that the producer can be ahead: no more than stages.
-constexpr int kTileSlots = 8;
-
-struct Ring {
-  uint32_t full, empty;  // mbarriers
-  uint32_t stages;
-  int4* tiles;  // [kTileSlots] in shared memory: expert, first, rows, column of tile n of the CTA, valid from
-                // its first stage on
-  FOVEA_DEVICE uint32_t stage(uint32_t slot) const { return stages + slot * kStageBytes; }
-};
-
-template <bool kGated>
-FOVEA_DEVICE void produce(const GroupedProduct& p, int columns, const Ring& ring) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, lane = lane_id(), chunk = thread % 8;
-  const bool first_warp = thread < 32;
-  const int blocks = static_cast<int>(packed_blocks(p.inputs));
-  const int panels = static_cast<int>(packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated));
-  RingPosition<kStages> at, landed;  // landed: the oldest stage whose rows have not been reported
-  int in_flight = 0;
-  const auto report = [&] {
-    fence_proxy_async();  // wgmma reads what this thread's copies wrote
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(ring.full + 8 * landed.slot);
-    landed.next();
-    --in_flight;
-  };
-  int tiles = 0;
-  for (int index = static_cast<int>(blockIdx.x);; index += static_cast<int>(gridDim.x)) {
-    const ExpertTile tile = find_tile(p.groups, kRows, columns, index);
-    if (tile.expert < 0) break;
-    uint32_t rows[kCopies];  // 16-byte units from x
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const int position = tile.first + min(16 * i + thread / 8, tile.rows - 1);
-      const int64_t source = p.gathers ? p.groups.row[position] : position;
-      rows[i] = static_cast<uint32_t>(source * (p.x_stride / 8) + chunk);
-    }
-    const int first_panel = tile.column * kPanels, count = min(kPanels, panels - first_panel);
-    const std::byte* weights = static_cast<const std::byte*>(p.weights.data) +
-                               tile.expert * p.weights.stride +
-                               static_cast<int64_t>(first_panel + lane % kPanels) * blocks * kBlockBytes;
-    for (int block = 0; block < blocks; ++block) {
-      const uint32_t stage = ring.stage(at.slot), full = ring.full + 8 * at.slot;
-      mbarrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
-      if (block == 0 && thread == 0)
-        ring.tiles[tiles % kTileSlots] = {tile.expert, tile.first, tile.rows, tile.column};
-      if (first_warp) {
-        if (lane == 0) mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(count * kBlockBytes));
-        __syncwarp();
-        if (lane < count)
-          bulk_load(stage + kRowBytes + lane * kBlockBytes,
-                    weights + static_cast<int64_t>(block) * kBlockBytes, kBlockBytes, full);
-      }
-      const std::byte* x = static_cast<const std::byte*>(p.x) + static_cast<int64_t>(block) * 128;
-      const bool inside = block * kBlockInputs + chunk * 8 < p.inputs;
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        const int row = 16 * i + thread / 8;
-        cp_async_16(stage + row * 128 + ((chunk ^ (row % 8)) * 16), x + static_cast<int64_t>(rows[i]) * 16,
-                    inside && row < tile.rows);
-      }
-      cp_async_commit();
-      at.next();
-      if (++in_flight > kLag) {
-        cp_async_wait<kLag>();
-        report();
-      }
-    }
-    ++tiles;
-  }
-  // A last stage without data brings the tile that ends the consumers.
-  mbarrier_wait(ring.empty + 8 * at.slot, at.phase ^ 1);
-  if (thread == 0) {
-    ring.tiles[tiles % kTileSlots] = {-1, 0, 0, 0};
-    mbarrier_arrive(ring.full + 8 * at.slot);
-  }
-  ++in_flight;
-  cp_async_wait<0>();
-  while (in_flight > 0)
-    report();
-}
+using Shape = WideShape<16, kBlockBytes, 4>;
+using Ring = WideRing<Shape>;
+constexpr int kPanels = Shape::kPanels, kColumns = 16 * kPanels, kRows = Shape::kRows;
 
 /// Writes 64 rows of a tile; `warp` of the warpgroup.
 template <class T, ProductForm kForm>
@@ -165,13 +73,13 @@ FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, in
 template <class T, ProductForm kForm>
 FOVEA_DEVICE void consume(const GroupedProduct& p, const Ring& ring, int group) {
   const int blocks = static_cast<int>(packed_blocks(p.inputs));
-  RingPosition<kStages> at;
+  RingPosition<Shape::kStages> at;
   const auto release = [&](uint32_t slot) {
     if (lane_id() == 0) mbarrier_arrive(ring.empty + 8 * slot);
   };
   for (int n = 0;; ++n) {
     mbarrier_wait(ring.full + 8 * at.slot, at.phase);
-    const int4 words = ring.tiles[n % kTileSlots];
+    const int4 words = ring.tiles[n % Shape::kTileSlots];
     const ExpertTile tile{words.x, words.y, words.z, words.w};
     if (tile.expert < 0) break;
     if (64 * group >= tile.rows) {  // no rows of this warpgroup
@@ -188,7 +96,7 @@ FOVEA_DEVICE void consume(const GroupedProduct& p, const Ring& ring, int group) 
       mbarrier_wait(ring.full + 8 * at.slot, at.phase);
       const uint32_t stage = ring.stage(at.slot);
       const uint64_t a = wgmma_descriptor(stage + group * 8192, 0, 1024, TileSwizzle::span_128);
-      const uint64_t b = wgmma_descriptor(stage + kRowBytes, 0, 1024, TileSwizzle::span_128);
+      const uint64_t b = wgmma_descriptor(stage + Shape::kRowBytes, 0, 1024, TileSwizzle::span_128);
       wgmma_fence();
 #pragma unroll
       for (int s = 0; s < 4; ++s)
@@ -211,25 +119,17 @@ FOVEA_DEVICE void consume(const GroupedProduct& p, const Ring& ring, int group) 
 }
 
 template <class T, ProductForm kForm>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     wide_kernel(const __grid_constant__ GroupedProduct p, int columns) {
   extern __shared__ uint8_t memory[];
-  __shared__ uint64_t full[kStages], empty[kStages];
-  __shared__ int4 tiles[kTileSlots];
-  const Ring ring{shared_address(full), shared_address(empty), (shared_address(memory) + 1023) & ~1023u,
-                  tiles};
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(ring.full + 8 * i, 1 + 4);  // the panels, and each producer warp's rows
-      mbarrier_init(ring.empty + 8 * i, 4 * kGroups);
-    }
-    mbarrier_init_fence();
-  }
-  __syncthreads();
+  __shared__ WideMemory<Shape> shared;
+  const Ring ring = Ring::make(shared, memory);
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
-  if (group == kGroups) {
+  if (group == Shape::kConsumers) {
     registers_decrease<72>();
-    produce<kForm != ProductForm::plain>(p, columns, ring);
+    constexpr bool kGated = kForm != ProductForm::plain;
+    const auto panels = static_cast<int>(packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated));
+    wide_produce<Shape>(p, panels, columns, ring);
   } else {
     registers_increase<208>();
     consume<T, kForm>(p, ring, group);
@@ -248,8 +148,9 @@ Status launch_grouped_wide(const GroupedProduct& p, bool gated, const GroupedSiz
         (std::min<int64_t>(p.groups.num_experts, size.pairs) + size.pairs / kRows) * columns;
     if (tiles > INT32_MAX) return invalid("experts: too many tiles for one launch");
     const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, size.multiprocessors));
-    FOVEA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-    kernel<<<grid, kThreads, kSharedBytes, stream>>>(p, static_cast<int>(columns));
+    FOVEA_CUDA_TRY(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
+    kernel<<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(p, static_cast<int>(columns));
     FOVEA_CUDA_TRY(cudaGetLastError());
     return {};
   });

@@ -40,6 +40,11 @@ Status check(const LinearParams& p) {
   if (p.dtype != DType::f32 && (!aligned(p.x, 16) || (p.rows > 1 && p.x_stride % 8 != 0)))
     return invalid(shape(p) + ": rows of x at a stride of " + std::to_string(p.x_stride) +
                    " elements; 16-byte aligned rows, a stride of a multiple of 8, are allowed");
+  if (p.code != WeightCode::none &&
+      (p.code != WeightCode::e4m3 || p.dtype != DType::bf16 || p.scales == nullptr))
+    return unsupported(shape(p) +
+                       " with quantised weights; e4m3 with scales and bfloat16 activations are "
+                       "supported");
   if (p.dtype != DType::f32 && !aligned(p.weight, 128))
     return invalid(shape(p) + ": packed weights that are not 128-byte aligned; align them");
   return {};
@@ -54,6 +59,16 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   int major = 0, multiprocessors = 0;  // cached by the runtime
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  if (params.code != WeightCode::none) {
+    // Few panels for each multiprocessor leave most of a warpgroup idle; long chains are slower by mma.sync.
+    const bool gated = params.epilogue == LinearEpilogue::gated;
+    const bool small = params.rows <= 16 && params.k <= 8192 &&
+                       packed_panels(params.n, gated) <= int64_t{3} * multiprocessors;
+    if (params.kernel == LinearKernel::mma || major != 9 ||
+        (params.kernel == LinearKernel::automatic && small))
+      return launch_codes_mma(params, multiprocessors, stream.handle());
+    return launch_codes_wgmma(params, multiprocessors, stream.handle());
+  }
   if (params.kernel == LinearKernel::mma || (params.kernel == LinearKernel::automatic && major != 9))
     return launch_mma_linear(params, multiprocessors, stream.handle());
   if (major != 9)

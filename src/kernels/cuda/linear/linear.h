@@ -10,6 +10,7 @@
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cuda/codes/code_layout.h"
 #include "kernels/cuda/linear/packed_layout.h"
 
 namespace fovea {
@@ -32,14 +33,22 @@ enum class LinearKernel : uint8_t {
   stream,  ///< wgmma, outputs divided evenly over all multiprocessors (sm_90)
   tile,    ///< wgmma, tiles of 128 rows x 256 outputs (sm_90)
   mma,     ///< mma.sync (sm_80 and later)
+  // Of quantised weights: stream, tile (sm_90) and mma.
 };
 
 /// One launch. Strides are in elements; y must not overlap x.
 struct LinearParams {
-  DType dtype = DType::bf16;     ///< of weight and x
-  int64_t n = 0, k = 0;          ///< outputs (gated: gates and ups), inputs; at least 1
-  const void* weight = nullptr;  ///< packed_layout.h, 128-byte aligned; f32: rows [n, k], dense
-  const float* bias = nullptr;   ///< [n] (gated: gates, then ups) or null
+  DType dtype = DType::bf16;  ///< of weight and x
+  int64_t n = 0, k = 0;       ///< outputs (gated: gates and ups), inputs; at least 1
+  /// packed_layout.h, 128-byte aligned; f32: rows [n, k], dense; with a code, code_layout.h.
+  const void* weight = nullptr;
+  WeightCode code = WeightCode::none;  ///< e4m3: with bf16 x
+  /// e4m3: what multiplies the sums: f32 [n]; with block_scales, which multiply the sum of each 128 inputs,
+  /// before these are added in ascending order, [panels, ceil(k / 128), 2]: of a panel's outputs 0 to 7 and 8
+  /// to 15.
+  const float* scales = nullptr;
+  bool block_scales = false;
+  const float* bias = nullptr;  ///< [n] (gated: gates, then ups) or null
   /// What precedes on the stream does not write `weight`: it may be read before that has ended.
   bool constant_weight = false;
   const void* x = nullptr;  ///< [rows, k]; 16-bit: 16-byte aligned

@@ -9,4 +9,8 @@ using WgmmaKernel = void (*)(WgmmaParams);
 WgmmaKernel wgmma_kernel_f16(int columns, int groups, bool gated);
 WgmmaKernel wgmma_kernel_bf16(int columns, int groups, bool gated);
 
+/// Quantised weights: rows of the instruction, products of 64 outputs of a warpgroup (2: of 128 rows, not
+/// with scales of 128 inputs).
+WgmmaKernel wgmma_kernel_codes(int rows, int products, bool scaled);
+
 }  // namespace fovea::cuda

@@ -46,12 +46,13 @@ Status encode_weights(const LinearParams& p, const WgmmaPlan& plan, int units, C
   const auto blocks = static_cast<uint64_t>(packed_blocks(p.k));
   const auto panels = static_cast<uint64_t>(packed_panels(p.n, p.epilogue == LinearEpilogue::gated));
   const auto width = static_cast<uint32_t>(plan.unit_bytes() / 8);
+  const uint64_t block_bytes = plan.codes ? code_block_bytes(p.code) : kBlockBytes;
   const auto height = static_cast<uint32_t>(plan.halves ? 1 : units);
   const auto depth = static_cast<uint32_t>(plan.blocks);
   return encode_tensor_map({CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
                             p.weight,
-                            {kBlockBytes / 8, panels, blocks},
-                            {blocks * kBlockBytes, kBlockBytes},
+                            {block_bytes / 8, panels, blocks},
+                            {blocks * block_bytes, block_bytes},
                             {width, height, depth},
                             CU_TENSOR_MAP_SWIZZLE_NONE},
                            map);
@@ -75,12 +76,15 @@ Status fill(const LinearParams& p, const WgmmaPlan& plan, WgmmaParams& a) {
   a.halves = plan.halves, a.even = plan.even;
   a.stream_weights = plan.row_tiles == 1;
   a.constant_weight = p.constant_weight;
+  a.unit_bytes = plan.unit_bytes();
+  a.scales = p.scales;
+  a.gated = gated;
   return {};
 }
 
 /// Lets a kernel use more than 48 KiB of shared memory, once for each kernel and device.
 Status prepare(WgmmaKernel kernel, int index) {
-  constexpr int kDevices = 64, kKernels = 64, kMost = 232448 - 1024;
+  constexpr int kDevices = 64, kKernels = 80, kMost = 232448 - 1024;
   static std::atomic<bool> prepared[kDevices][kKernels];
   int device = 0;
   FOVEA_CUDA_TRY(cudaGetDevice(&device));
@@ -98,6 +102,16 @@ int kernel_index(const WgmmaPlan& plan, bool f16, bool gated) {
   return width * 8 + (plan.groups - 1) * 4 + (f16 ? 2 : 0) + (gated ? 1 : 0);
 }
 
+Status launch(WgmmaKernel kernel, const WgmmaPlan& plan, const WgmmaParams& a, cudaStream_t stream) {
+  LaunchShape shape;
+  shape.ctas = static_cast<unsigned>(plan.ctas);
+  shape.threads = static_cast<unsigned>(128 * plan.groups + (plan.codes ? 128 : 32));
+  shape.shared_bytes = static_cast<size_t>(plan.shared_bytes);
+  shape.cluster = static_cast<unsigned>(plan.cluster());
+  FOVEA_CUDA_TRY(launch_dependent(kernel, shape, stream, a));
+  return {};
+}
+
 }  // namespace
 
 Status launch_wgmma_linear(const LinearParams& p, const WgmmaPlan& plan, cudaStream_t stream) {
@@ -108,13 +122,22 @@ Status launch_wgmma_linear(const LinearParams& p, const WgmmaPlan& plan, cudaStr
   if (kernel == nullptr)
     return Error{ErrorCode::internal, "a linear kernel that the plan asks for is missing"};
   FOVEA_RETURN_IF_ERROR(prepare(kernel, kernel_index(plan, f16, gated)));
-  LaunchShape shape;
-  shape.ctas = static_cast<unsigned>(plan.ctas);
-  shape.threads = static_cast<unsigned>(128 * plan.groups + 32);
-  shape.shared_bytes = static_cast<size_t>(plan.shared_bytes);
-  shape.cluster = static_cast<unsigned>(plan.cluster());
-  FOVEA_CUDA_TRY(launch_dependent(kernel, shape, stream, a));
-  return {};
+  return launch(kernel, plan, a, stream);
+}
+
+Status launch_codes_wgmma(const LinearParams& p, int multiprocessors, cudaStream_t stream) {
+  const bool gated = p.epilogue == LinearEpilogue::gated;
+  const WgmmaPlan plan = plan_codes(p.rows, p.n, gated, p.block_scales, multiprocessors, p.kernel);
+  WgmmaParams a;
+  FOVEA_RETURN_IF_ERROR(fill(p, plan, a));
+  const int products = plan.units > 8 ? 2 : 1;
+  const WgmmaKernel kernel = wgmma_kernel_codes(plan.columns, products, p.block_scales);
+  int width = 0;
+  while (8 << width < plan.columns)
+    ++width;
+  FOVEA_RETURN_IF_ERROR(
+      prepare(kernel, 48 + width * 2 + (p.block_scales ? 1 : 0) + (products == 2 ? 10 : 0)));
+  return launch(kernel, plan, a, stream);
 }
 
 }  // namespace fovea::cuda

@@ -102,12 +102,58 @@ WgmmaPlan tile_plan(int64_t rows, int64_t n, bool gated, int multiprocessors, co
   return p;
 }
 
+/// As choose_stages(); the instruction may read rows of x past those of the stage.
+void choose_code_stages(WgmmaPlan& p) {
+  p.blocks = codes_blocks(p.columns);
+  const int pad =
+      std::max(((p.blocks - 1) * p.x_rows + p.columns) * 128 - p.x_bytes() - p.blocks * p.unit_bytes(), 0);
+  p.stages = std::min(kWgmmaMaxStages, (kSharedBudget - pad) / p.stage_bytes());
+  p.shared_bytes = p.stages * p.stage_bytes() + pad + 1024;
+}
+
 int64_t clocks(const WgmmaPlan& p) {
   const int pairs = p.share == ClusterShare::weights ? 2 : 1;
   return divide_up(int64_t{p.parts} * divide_up(p.row_tiles, pairs) * pairs, p.ctas) * block_clocks(p);
 }
 
 }  // namespace
+
+WgmmaPlan plan_codes(int64_t rows, int64_t n, bool gated, bool block_scales, int multiprocessors,
+                     LinearKernel kernel) {
+  constexpr int kGroupUnits = 4, kTileRows = 128;
+  WgmmaPlan p;
+  p.codes = true;
+  p.groups = 2;
+  p.row_tiles = static_cast<int>(divide_up(rows, kTileRows));
+  p.x_rows = static_cast<int>(divide_up(rows, p.row_tiles));
+  p.columns = 8;
+  while (p.columns < p.x_rows)
+    p.columns *= 2;
+  const int64_t panels = packed_panels(n, gated);
+  const bool wide = !block_scales && p.columns == kTileRows;
+  const int most = wide ? 4 * kGroupUnits : 2 * kGroupUnits;
+  // Clocks of a k block: products of 128 rows, and what a block costs where a warpgroup has only one of them.
+  constexpr int64_t kTileClocks = 1100, kPartClocks = 800;
+  const int64_t part_rounds = divide_up(panels * p.row_tiles, int64_t{multiprocessors} * 2 * kGroupUnits);
+  const bool many = wide && divide_up(divide_up(panels, most) * p.row_tiles, multiprocessors) * kTileClocks <
+                                part_rounds * kPartClocks;
+  if (kernel == LinearKernel::tile || (kernel == LinearKernel::automatic && many)) {
+    p.even = false;
+    p.units = most;
+    p.parts = static_cast<int>(divide_up(panels, most));
+    p.raster = std::min(p.row_tiles, 16);
+  } else {
+    const int units = 2 * kGroupUnits;
+    const int64_t rounds = divide_up(panels * p.row_tiles, int64_t{multiprocessors} * units);
+    const int64_t slots = std::max<int64_t>(rounds * multiprocessors / p.row_tiles, 1);
+    p.parts = static_cast<int>(std::min(panels, std::max(slots, divide_up(panels, units))));
+    p.units = static_cast<int>(divide_up(panels, p.parts));
+    p.raster = p.row_tiles;
+  }
+  choose_code_stages(p);
+  p.ctas = static_cast<int>(std::min<int64_t>(int64_t{p.parts} * p.row_tiles, multiprocessors));
+  return p;
+}
 
 WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, LinearKernel kernel,
                      const WgmmaOptions& options) {

@@ -15,6 +15,7 @@ struct WgmmaPlan {
   int groups = 1;       ///< consumer warpgroups; a tile has up to 64 rows for each
   int columns = 16;     ///< width of the instruction and the most outputs of a tile
   bool halves = false;  ///< a unit of outputs is 8 (half a panel), else 16
+  bool codes = false;   ///< of e4m3 weights; `columns` is then the instruction's number of rows of x
   int units = 1;        ///< the most units of a part
   int parts = 1;        ///< divisions of the outputs
   bool even = true;     ///< parts have units or units - 1 units, else all but the last have `units`
@@ -28,8 +29,8 @@ struct WgmmaPlan {
   int shared_bytes = 0;
 
   int cluster() const { return share == ClusterShare::none ? 1 : 2; }
-  int unit_bytes() const { return halves ? kBlockBytes / 2 : kBlockBytes; }  ///< of a k block
-  int x_bytes() const { return (blocks * x_rows * 128 + 1023) & ~1023; }     ///< of a stage
+  int unit_bytes() const { return halves || codes ? kBlockBytes / 2 : kBlockBytes; }  ///< of a k block
+  int x_bytes() const { return (blocks * x_rows * 128 + 1023) & ~1023; }              ///< of a stage
   int stage_bytes() const { return x_bytes() + blocks * units * unit_bytes(); }
 };
 
@@ -40,6 +41,12 @@ inline constexpr int kWgmmaColumns[] = {8, 16, 32, 64, 128, 256};
 constexpr int wgmma_blocks(int columns, int groups) {
   if (groups == 2) return columns <= 64 ? 2 : 1;
   return columns <= 16 ? 8 : columns <= 64 ? 4 : columns == 128 ? 2 : 1;
+}
+
+/// The same of quantised weights, for each number of rows of x of the instruction. Even: a pair of blocks
+/// shares a scale.
+constexpr int codes_blocks(int rows) {
+  return rows <= 32 ? 4 : 2;
 }
 
 /// Departures from the usual choices, for measurements and tests.
@@ -56,5 +63,9 @@ struct WgmmaOptions {
 /// `kernel`: automatic, stream or tile.
 WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multiprocessors, LinearKernel kernel,
                      const WgmmaOptions& options = {});
+
+/// For e4m3 weights. `block_scales`: those of 128 inputs.
+WgmmaPlan plan_codes(int64_t rows, int64_t n, bool gated, bool block_scales, int multiprocessors,
+                     LinearKernel kernel);
 
 }  // namespace fovea::cuda

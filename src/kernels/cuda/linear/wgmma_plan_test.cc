@@ -123,5 +123,31 @@ TEST(PackedLayout, IsTheOneOfTheHeader) {
   EXPECT_EQ(packed_bytes(17, 65), 2 * 2 * 2048);
 }
 
+TEST(CodesPlan, CoversEveryOutputAndFitsInSharedMemory) {
+  for (const int64_t rows : {1, 7, 8, 9, 16, 33, 64, 65, 127, 128, 129, 200, 512, 1000, 4096})
+    for (const int64_t n : {16, 50, 1024, 4096, 6144, 28672})
+      for (const bool blocks : {false, true})
+        for (const LinearKernel kernel :
+             {LinearKernel::automatic, LinearKernel::stream, LinearKernel::tile}) {
+          const WgmmaPlan p = plan_codes(rows, n, false, blocks, kMultiprocessors, kernel);
+          const std::string name = std::to_string(rows) + " x " + std::to_string(n);
+          const int64_t panels = packed_panels(n);
+          EXPECT_GE(int64_t{p.x_rows} * p.row_tiles, rows) << name;
+          EXPECT_LE(p.x_rows, p.columns) << name;
+          EXPECT_LE(p.columns, 128) << name;
+          EXPECT_LE(p.units, blocks || p.columns < 128 ? 8 : 16) << name;
+          EXPECT_GE(int64_t{p.parts} * p.units, panels) << name;
+          if (p.even) {
+            EXPECT_LE(p.parts, panels) << name;
+          }
+          EXPECT_EQ(p.blocks % 2, 0) << name;  // a pair of blocks shares a scale
+          EXPECT_GE(p.stages, 2) << name;
+          EXPECT_EQ(p.stage_bytes() % 1024, 0) << name;
+          EXPECT_LE(p.shared_bytes + 512, kSharedLimit) << name;
+          EXPECT_GE(p.ctas, 1) << name;
+          EXPECT_LE(p.ctas, kMultiprocessors) << name;
+        }
+}
+
 }  // namespace
 }  // namespace fovea::cuda
