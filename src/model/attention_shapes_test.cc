@@ -77,7 +77,7 @@ TEST(AttentionShapes, AModelThatTheEngineRuns) {
 TEST(AttentionShapes, AnArchitectureOfTheEngineWithSettingsThatItRefuses) {
   const AttentionShapes s = shapes_of(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama",
     "vocab_size":128,"hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,
-    "max_position_embeddings":512,"torch_dtype":"bfloat16","quantization_config":{"quant_method":"fp8"}})");
+    "max_position_embeddings":512,"torch_dtype":"bfloat16","quantization_config":{"quant_method":"gptq"}})");
   EXPECT_FALSE(s.runnable);
   EXPECT_THAT(s.why_not, HasSubstr("m/config.json: quantization_config is"));
   EXPECT_THAT(lines(s), ElementsAre("2 x full 4/4 d16"));

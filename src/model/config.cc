@@ -41,11 +41,12 @@ void refuse_unsupported(Fields& fields, ModelConfig& c) {
   const Json* quantization = fields.find("quantization_config");
   if (!quantization || c.moe.mxfp4) return;
   const KvCacheScheme scheme = kv_cache_scheme(*quantization);
-  if (!scheme.only)
-    fields.refuse("quantization_config",
-                  "quantised weights aren't supported except gpt-oss's mxfp4; use the float32, float16 or "
-                  "bfloat16 checkpoint",
-                  ErrorCode::unsupported);
+  std::string problem;
+  if (!scheme.only) c.quantization = read_weight_quantization(*quantization, problem);
+  if (!scheme.only && problem.empty() && !c.quantization.fp8)
+    problem = "it has neither quantised weights nor a kv_cache_scheme alone; remove it";
+  if (!problem.empty())
+    fields.refuse("quantization_config", problem, ErrorCode::unsupported);
   else if (!scheme.problem.empty())
     fields.refuse("quantization_config", scheme.problem, ErrorCode::unsupported);
   c.has_kv_scales = scheme.scales;

@@ -11,6 +11,7 @@
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
+#include "model/quantization.h"
 #include "ops/moe_router.h"
 
 namespace fovea {
@@ -88,7 +89,7 @@ struct MoeConfig {
   /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
   /// 0 = the ordinary gated activation.
   float swiglu_limit = 0.0f;
-  bool mxfp4 = false;  ///< the checkpoint's experts are MXFP4 blocks (decoded when loaded)
+  bool mxfp4 = false;  ///< the checkpoint's experts are MXFP4 blocks
 };
 
 /// The encoder of an encoder-decoder model; an encoder-only model uses the fields of ModelConfig.
@@ -127,6 +128,7 @@ struct ModelConfig {
   int64_t max_position = 0;
   bool tie_word_embeddings = false;
   DType dtype = DType::f32;
+  WeightQuantization quantization;
   bool has_kv_scales = false;  ///< quantization_config declares fp8 KV cache scales in the checkpoint
 
   NormKind norm = NormKind::rms;

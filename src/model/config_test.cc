@@ -55,6 +55,33 @@ TEST(Config, ACheckpointWithScalesOfTheKvCacheAlone) {
                   .has_kv_scales);
 }
 
+TEST(Config, CheckpointsOfEightBitFloats) {
+  const auto quantization = [](const char* config) {
+    return good(with(base(), (R"({"quantization_config":)" + std::string(config) + "}").c_str()))
+        .quantization;
+  };
+  EXPECT_FALSE(good(base()).quantization.fp8);
+  for (const char* strategy : {"tensor", "channel"}) {
+    const auto q =
+        quantization((R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{
+        "group_0":{"weights":{"num_bits":8,"type":"float","symmetric":true,"strategy":")" +
+                      std::string(strategy) +
+                      R"("},"input_activations":{"num_bits":8,"dynamic":true,"strategy":"token"},
+        "targets":["Linear"]}},"ignore":["lm_head"]})")
+                         .c_str());
+    EXPECT_TRUE(q.fp8 && !q.blocks);
+  }
+  const auto blocks =
+      quantization(R"({"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{
+      "num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]}}}})");
+  EXPECT_TRUE(blocks.fp8 && blocks.blocks);
+  const auto deepseek = quantization(R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic",
+      "weight_block_size":[128,128]})");
+  EXPECT_TRUE(deepseek.fp8 && deepseek.blocks);
+  EXPECT_FALSE(quantization(R"({"quant_method":"fp8","activation_scheme":"static"})").blocks);
+  EXPECT_TRUE(quantization(R"({"quant_method":"modelopt","quant_algo":"FP8"})").fp8);
+}
+
 TEST(Config, ReadsTransformers4) {
   const ModelConfig c = good(with(base(), R"({"torch_dtype":"bfloat16","rope_theta":500000,"rope_scaling":{
       "rope_type":"llama3","factor":32.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
@@ -166,6 +193,19 @@ TEST(Config, RefusesByKeyAndValue) {
       {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{}},
           "kv_cache_scheme":{"num_bits":8,"type":"float"}}})",
        {"quantization_config", "quantised weights"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{
+          "num_bits":4,"type":"int"}}}}})",
+       {"group_0", "num_bits 4"}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{
+          "num_bits":8,"type":"int","strategy":"channel"}}}}})",
+       {"type \"int\""}},
+      {R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{
+          "num_bits":8,"type":"float","strategy":"group"}}}}})",
+       {"strategy \"group\"", "block"}},
+      {R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[64,64]}})",
+       {"weight_block_size is [64,64]"}},
+      {R"({"quantization_config":{"quant_method":"modelopt","quant_algo":"NVFP4"}})",
+       {"quantised weights", "NVFP4"}},
       {R"({"quantization_config":{"quant_method":"compressed-tensors","kv_cache_scheme":{"num_bits":4}}})",
        {"quantization_config", "num_bits 8"}},
       {R"({"rope_theta":0})", {"rope_theta is 0"}},

@@ -74,7 +74,7 @@ std::string dummy_name(const ExpertTensor& tensor, int64_t index) {
 
 Linear WeightReader::expert(const ExpertTensor& tensor, int64_t index, bool bias) {
   Linear out;
-  out.weight = tensor.mxfp4 && checkpoint_ ? mxfp4_matrix(tensor, index) : expert_matrix(tensor, index);
+  out.weight = tensor.mxfp4 ? mxfp4_matrix(tensor, index) : expert_matrix(tensor, index);
   if (bias) out.bias = expert_bias(tensor, index);
   return out;
 }
@@ -125,6 +125,7 @@ WeightMatrix WeightReader::expert_matrix(const ExpertTensor& tensor, int64_t ind
 
 WeightMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t index) {
   if (!status_) return {};
+  if (dummy_) return dummy_mxfp4(tensor, index);
   const int64_t blocks_of_row = tensor.columns / kMxfp4BlockValues;
   const CheckpointTensor* blocks =
       require(tensor.name + "_blocks", {tensor.experts, tensor.rows, blocks_of_row, kMxfp4BlockBytes}, "U8");
@@ -156,6 +157,14 @@ WeightMatrix WeightReader::mxfp4_matrix(const ExpertTensor& tensor, int64_t inde
   if (good) return out;
   fail(bad_block >= 0 ? bad_mxfp4_scale(*scales, bad_block) : mxfp4_overflows(*blocks));
   return {};
+}
+
+WeightMatrix WeightReader::dummy_mxfp4(const ExpertTensor& tensor, int64_t index) {
+  const DType storage = dummy_->dtype();
+  if (only_planned(tensor.rows * tensor.columns * static_cast<int64_t>(size_of(storage)))) return {};
+  auto source = dummy_mxfp4_source({dummy_name(tensor, index), tensor.rows}, tensor.columns, dummy_);
+  if (mode_ == Mode::describe) return source;
+  return read_all(std::move(source), storage);
 }
 
 AlignedArray<float> WeightReader::expert_bias(const ExpertTensor& tensor, int64_t index) {

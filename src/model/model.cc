@@ -126,6 +126,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
     checkpoint = std::make_shared<Checkpoint>(std::move(opened));
   }
   WeightReader reader(checkpoint, dummy, options.dtype, stream.pool());
+  if (effective.quantization.fp8) reader.set_dummy_fp8(effective.quantization.blocks);
   family->read(effective, reader);
   FOVEA_RETURN_IF_ERROR(reader.status());
   if (!options.deferred && reader.planned_bytes() > physical_memory())

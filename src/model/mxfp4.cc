@@ -16,8 +16,6 @@ constexpr Table make_table() {
 }
 constexpr Table kTable = make_table();
 
-constexpr unsigned kFirstOverflow = 253;  // the smallest scale with a non-finite value
-
 bool finite(const uint16_t* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     if ((values[i] & 0x7f80u) == 0x7f80u) return false;
@@ -37,7 +35,8 @@ std::optional<int64_t> decode_mxfp4(const std::byte* blocks, const std::byte* sc
       out[2 * i] = row[byte & 15u];
       out[2 * i + 1] = row[byte >> 4];
     }
-    if (scale >= kFirstOverflow && !bad && (scale == 255 || !finite(out, kMxfp4BlockValues))) bad = block;
+    if (scales[block] >= kMxfp4FirstOverflow && !bad && (scale == 255 || !finite(out, kMxfp4BlockValues)))
+      bad = block;
   }
   return bad;
 }

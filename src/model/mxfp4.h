@@ -9,6 +9,8 @@ namespace fovea {
 
 inline constexpr int64_t kMxfp4BlockValues = 32;
 inline constexpr int64_t kMxfp4BlockBytes = 16;
+/// The smallest scale with a value that is not finite.
+inline constexpr std::byte kMxfp4FirstOverflow{253};
 
 /// One value as bf16 bits. Exact: e2m1 has at most two significant bits where bf16 has eight, and the
 /// smallest, 0.5 * 2^-127, is a multiple of bf16's smallest subnormal 2^-133. Infinity from 2^128 on (scales

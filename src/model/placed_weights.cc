@@ -35,14 +35,86 @@ Tensor WeightPlacement::take(ElementType type, std::initializer_list<int64_t> sh
                  : Tensor::dense(nullptr, ops_->device(), type, shape);
 }
 
-LinearWeight WeightPlacement::packed(const WeightMatrix& weight, WeightUse use) {
+/// Quantised weights stay so where the operations can read them.
+WeightFormat WeightPlacement::format_of(const WeightMatrix& weight, WeightUse use) const {
+  if (weight.source())
+    if (const auto coded = ops_->coded_format(use, weight.source()->coding())) return *coded;
+  return *format_of(use);
+}
+
+namespace {
+
+/// Scales [n, blocks of k] as a format has them: [panels, blocks of k, 2], for the halves of panels.
+Result<std::vector<float>> scales_of_halves(const LinearWeight& w, const std::vector<float>& rows) {
+  constexpr int64_t kHalf = 8;
+  const int64_t blocks = w.blocks_k(), panels = panels_of(w.format.layout, w.n);
+  std::vector<float> out(static_cast<size_t>(panels * blocks * 2));
+  for (int64_t half = 0; half < 2 * panels; ++half) {
+    const int64_t first = !is_gated(w.format.layout) ? half * kHalf : half / 2 * kHalf + half % 2 * (w.n / 2);
+    const int64_t end = is_gated(w.format.layout) && half % 2 == 0 ? w.n / 2 : w.n;
+    for (int64_t r = first; r < std::min(first + kHalf, end); ++r)
+      for (int64_t b = 0; b < blocks; ++b) {
+        float& to = out[static_cast<size_t>((half / 2 * blocks + b) * 2 + half % 2)];
+        const float scale = rows[static_cast<size_t>(r * blocks + b)];
+        if (r > first && scale != to)
+          return unsupported(
+              "layers of " + std::to_string(w.n) +
+              " outputs that are quantised in blocks of 128 x 128 but not stacked at multiples of 8 "
+              "are not supported; use the bfloat16 checkpoint");
+        to = scale;
+      }
+  }
+  return out;
+}
+
+/// Elements of the scales of codes.
+int64_t scale_count(const WeightFormat& format, int64_t n, int64_t k) {
+  return format.block_k == 0 ? n
+                             : panels_of(format.layout, n) * ((k + format.block_k - 1) / format.block_k) * 2;
+}
+
+}  // namespace
+
+/// Scales of layer `index` of a tensor with those of several layers.
+Tensor WeightPlacement::scales_of(const Tensor& all, int64_t index, const LinearWeight& w) const {
+  float* first = all.as<float>();
+  if (first != nullptr) first += index * scale_count(w.format, w.n, w.k);
+  return w.format.block_k == 0 ? Tensor::dense(first, ops_->device(), ElementType::f32, {w.n, 1})
+                               : Tensor::dense(first, ops_->device(), ElementType::f32,
+                                               {panels_of(w.format.layout, w.n), w.blocks_k(), 2});
+}
+
+void WeightPlacement::send_scales(const LinearWeight& w, const WeightSource& source) {
+  if (!stream_ || !status_) return;
+  std::vector<float> scales(static_cast<size_t>(w.n * w.blocks_k()));
+  status_ = source.read_scales(0, w.n, scales.data());
+  if (status_ && w.format.block_k != 0) {
+    auto halves = scales_of_halves(w, scales);
+    if (!halves) {
+      status_ = halves.error();
+      return;
+    }
+    scales = *std::move(halves);
+  }
+  const std::vector<float>& kept = sent_.emplace_back(std::move(scales));
+  copy_to(Tensor::dense(w.scales.data, ops_->device(), ElementType::f32, {w.scales.elements()}),
+          host_tensor(std::span<const float>(kept)));
+}
+
+LinearWeight WeightPlacement::packed(const WeightMatrix& weight, WeightUse use, const Tensor& scales,
+                                     int64_t index) {
   LinearWeight out;
   out.n = weight.n();
   out.k = weight.k();
-  out.format = *format_of(use);
+  out.format = format_of(weight, use);
   out.data = out.format.layout == WeightLayout::rows
                  ? take(out.format.stored, {out.n, out.k})
                  : take(out.format.stored, {stored_elements(out.format.layout, out.n, out.k)});
+  if (out.format.scaled) {
+    const Tensor& all = scales ? scales : take(ElementType::f32, {scale_count(out.format, out.n, out.k)});
+    out.scales = scales_of(all, index, out);
+    send_scales(out, *weight.source());
+  }
   if (stream_) matrices_.push_back({out, weight.source() ? weight.source() : packed_source(weight)});
   check_format(out.format);
   return out;
@@ -82,8 +154,20 @@ std::vector<LinearWeight> WeightPlacement::linears(std::span<const Linear* const
       out.push_back(linear(*layer, use));
     return out;
   }
+  if (layers.empty()) return out;
+  const WeightMatrix& first = layers.front()->weight;
+  const WeightFormat format = format_of(first, use);
+  Tensor scales;
+  if (format.scaled)
+    scales = take(ElementType::f32,
+                  {static_cast<int64_t>(layers.size()) * scale_count(format, first.n(), first.k())});
   for (const Linear* layer : layers)
-    out.push_back(packed(layer->weight, use));
+    if (format_of(layer->weight, use) != format && status_)
+      status_ = unsupported("experts of one layer are quantised differently: " + to_string(format) + " and " +
+                            to_string(format_of(layer->weight, use)) + "; use the bfloat16 checkpoint");
+  if (!status_) return {};
+  for (const Linear* layer : layers)
+    out.push_back(packed(layer->weight, use, scales, static_cast<int64_t>(out.size())));
   if (layers.empty() || layers.front()->bias.size() == 0) return out;
   const auto count = static_cast<int64_t>(layers.size());
   const Tensor biases = take(ElementType::f32, {count, out.front().n});

@@ -1,6 +1,7 @@
 #pragma once
 // A decoder's weights as its device's operations read them: views of the model's own weights on the CPU,
 // copies on another device.
+#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -55,10 +56,15 @@ class WeightPlacement {
   WeightPlacement(Ops& ops, Stream* stream) : ops_(&ops), stream_(stream) {}
   bool in_block() const { return ops_ && format_of(WeightUse::plain).has_value(); }
   std::optional<WeightFormat> format_of(WeightUse use) const { return ops_->packed_format(use); }
+  WeightFormat format_of(const WeightMatrix& weight, WeightUse use) const;
   Tensor take(ElementType type, std::initializer_list<int64_t> shape);
   Tensor copied(const Tensor& host);
   void copy_to(const Tensor& there, const Tensor& host);
-  LinearWeight packed(const WeightMatrix& weight, WeightUse use);
+  /// `scales`: where those of codes go, after those of `index` layers; empty = memory of their own.
+  LinearWeight packed(const WeightMatrix& weight, WeightUse use, const Tensor& scales = {},
+                      int64_t index = 0);
+  Tensor scales_of(const Tensor& all, int64_t index, const LinearWeight& weight) const;
+  void send_scales(const LinearWeight& weight, const WeightSource& source);
   void check_format(const WeightFormat& format);
 
   Ops* ops_ = nullptr;        // null: views
@@ -66,6 +72,7 @@ class WeightPlacement {
   int64_t used_ = 0;          // of the block
   std::vector<Buffer> memory_;
   std::vector<WeightTransfer> matrices_;
+  std::deque<std::vector<float>> sent_;  // what copies to the device read
   Status status_;
 };
 

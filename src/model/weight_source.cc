@@ -122,9 +122,67 @@ class Mxfp4Source final : public WeightSource {
     return {};
   }
 
+  WeightCoding coding() const override { return {WeightCode::mxfp4}; }
+
+  Status read_codes(int64_t first, int64_t count, std::byte* out) const override {
+    const int64_t blocks = k() / kMxfp4BlockValues, code_bytes = k() / 2;
+    std::vector<uint16_t> row(static_cast<size_t>(k()));
+    for (int64_t r = 0; r < count; ++r, out += code_row_bytes(WeightCode::mxfp4, k())) {
+      const int64_t at = (m_.index * n() + stored_row(m_, first + r)) * blocks;
+      const std::byte* scales = m_.scales->data + at;
+      std::memcpy(out, m_.tensor->data + at * kMxfp4BlockBytes, static_cast<size_t>(code_bytes));
+      std::memcpy(out + code_bytes, scales, static_cast<size_t>(blocks));
+      if (std::all_of(scales, scales + blocks, [](std::byte s) { return s < kMxfp4FirstOverflow; })) continue;
+      if (const auto bad = decode_mxfp4(out, out + code_bytes, blocks, row.data()))
+        return bad_mxfp4_scale(*m_.scales, at + *bad);
+    }
+    return {};
+  }
+
  private:
   StoredMatrix m_;
   SourceOwner owner_;
+};
+
+/// Codes from the low bits of dummy weights, all with one scale.
+class DummyMxfp4Source final : public WeightSource {
+ public:
+  DummyMxfp4Source(DummyRows rows, int64_t k, std::shared_ptr<const DummyWeights> dummy)
+      : WeightSource(rows.rows, k, dummy->dtype()), rows_(std::move(rows)), dummy_(std::move(dummy)) {}
+
+  Status read(int64_t first, int64_t count, DType to, std::byte* out) const override {
+    std::vector<std::byte> codes(static_cast<size_t>(code_row_bytes(WeightCode::mxfp4, k())));
+    std::vector<uint16_t> row(static_cast<size_t>(k()));
+    for (int64_t r = 0; r < count; ++r, out += k() * static_cast<int64_t>(size_of(to))) {
+      FOVEA_RETURN_IF_ERROR(read_codes(first + r, 1, codes.data()));
+      decode_mxfp4(codes.data(), codes.data() + k() / 2, k() / kMxfp4BlockValues, row.data());
+      convert_values(reinterpret_cast<const std::byte*>(row.data()), DType::bf16, k(), to, out);
+    }
+    return {};
+  }
+
+  WeightCoding coding() const override { return {WeightCode::mxfp4}; }
+
+  Status read_codes(int64_t first, int64_t count, std::byte* out) const override {
+    constexpr std::byte kScale{120};  // codes have a root mean square of 2.9, so dummy weights' kStd
+    const auto word = static_cast<int64_t>(size_of(dummy_->dtype()));
+    std::vector<std::byte> drawn(static_cast<size_t>(k() * word));
+    for (int64_t r = first; r < first + count; ++r) {
+      dummy_->fill(rows_.name, r * k(), k(), drawn.data());
+      // The bits of a 16-bit number's mantissa that are the least alike; of fp32 those above its table's.
+      const auto code = [&](int64_t i) {
+        return drawn[static_cast<size_t>(i * word + (word == 4 ? 2 : 0))] & std::byte{15};
+      };
+      for (int64_t i = 0; i < k(); i += 2)
+        *out++ = code(i) | code(i + 1) << 4;
+      out = std::fill_n(out, k() / kMxfp4BlockValues, kScale);
+    }
+    return {};
+  }
+
+ private:
+  DummyRows rows_;
+  std::shared_ptr<const DummyWeights> dummy_;
 };
 
 class DummySource final : public WeightSource {
@@ -249,6 +307,11 @@ std::shared_ptr<const WeightSource> dummy_source(std::vector<DummyRows> parts, i
                                                  std::shared_ptr<const DummyWeights> dummy) {
   const int64_t n = rows_of(parts);
   return std::make_shared<DummySource>(std::move(parts), n, k, std::move(dummy));
+}
+
+std::shared_ptr<const WeightSource> dummy_mxfp4_source(DummyRows rows, int64_t k,
+                                                       std::shared_ptr<const DummyWeights> dummy) {
+  return std::make_shared<DummyMxfp4Source>(std::move(rows), k, std::move(dummy));
 }
 
 std::shared_ptr<const WeightSource> rows_from(std::shared_ptr<const WeightSource> source, int64_t first) {

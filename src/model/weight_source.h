@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "files/checkpoint.h"
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 #include "kernels/cpu/linear.h"
 #include "model/dummy.h"
+#include "ops/linear_weight.h"
 
 namespace fovea {
 
@@ -26,11 +28,27 @@ class WeightSource {
   int64_t k() const { return k_; }
   /// The type that holds the matrix as the model has it.
   DType dtype() const { return dtype_; }
-  int64_t bytes() const { return n_ * k_ * static_cast<int64_t>(size_of(dtype_)); }
+  int64_t bytes() const { return n_ * row_bytes(); }
+  /// The same of a row: of its codes, if devices keep them.
+  int64_t row_bytes() const {
+    const WeightCode code = coding().code;
+    return code == WeightCode::mxfp4 ? code_row_bytes(code, k_) : k_ * static_cast<int64_t>(size_of(dtype_));
+  }
 
   /// Writes rows [first, first + count), row-major, rounded to `to`. Errors: a file that changed or cannot be
   /// read, a value that becomes infinite, a scale that is not valid.
   virtual Status read(int64_t first, int64_t count, DType to, std::byte* out) const = 0;
+
+  /// How the matrix is quantised, if it can be read as codes.
+  virtual WeightCoding coding() const { return {}; }
+  /// Writes the codes of rows [first, first + count), code_row_bytes() each. Errors as read().
+  virtual Status read_codes(int64_t, int64_t, std::byte*) const {
+    FOVEA_CHECK(false);  // coding() has no code
+  }
+  /// e4m3's scales of rows [first, first + count): [count, blocks of k] of coding().
+  virtual Status read_scales(int64_t, int64_t, float*) const {
+    FOVEA_CHECK(false);  // coding() has no scales
+  }
 
  private:
   int64_t n_, k_;
@@ -68,6 +86,9 @@ struct DummyRows {
 };
 std::shared_ptr<const WeightSource> dummy_source(std::vector<DummyRows> parts, int64_t k,
                                                  std::shared_ptr<const DummyWeights> dummy);
+/// The same as MXFP4, of about the same size.
+std::shared_ptr<const WeightSource> dummy_mxfp4_source(DummyRows rows, int64_t k,
+                                                       std::shared_ptr<const DummyWeights> dummy);
 
 /// A matrix in the host's memory, which must outlive the source.
 std::shared_ptr<const WeightSource> packed_source(const PackedView& packed);

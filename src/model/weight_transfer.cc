@@ -17,21 +17,26 @@ DType dtype_of(ElementType type) {
   FOVEA_CHECK(false);
 }
 
+/// Bytes of a row as pack_rows() takes it.
+int64_t row_bytes(const LinearWeight& w) {
+  const WeightCode code = code_of(w.format.layout);
+  return code == WeightCode::none ? w.k * static_cast<int64_t>(size_of(w.format.stored))
+                                  : code_row_bytes(code, w.k);
+}
+
 /// Rows of one matrix.
 struct Slice {
   const WeightTransfer* transfer = nullptr;
   int64_t first = 0, rows = 0;
 
-  int64_t bytes() const {
-    return rows * transfer->weight.k * static_cast<int64_t>(size_of(transfer->weight.format.stored));
-  }
+  int64_t bytes() const { return rows * row_bytes(transfer->weight); }
 };
 
 std::vector<Slice> slices_of(std::span<const WeightTransfer> transfers, int threads) {
   const int64_t wanted = std::min(kTransferSlice, kTransferMemory / threads);
   std::vector<Slice> slices;
   for (const WeightTransfer& t : transfers) {
-    const int64_t row = t.weight.k * static_cast<int64_t>(size_of(t.weight.format.stored));
+    const int64_t row = row_bytes(t.weight);
     const int64_t most = std::max<int64_t>(wanted / row, 1);
     const int64_t count = (t.weight.n + most - 1) / most;
     for (int64_t i = 0; i < count; ++i) {
@@ -74,13 +79,15 @@ class Transfer {
     const Slice& slice = slices_[static_cast<size_t>(index)];
     const LinearWeight& weight = slice.transfer->weight;
     std::byte* memory = host_->data() + worker * slice_bytes_;
-    Status status =
-        slice.transfer->source->read(slice.first, slice.rows, dtype_of(weight.format.stored), memory);
+    const WeightSource& source = *slice.transfer->source;
+    Status status = code_of(weight.format.layout) == WeightCode::none
+                        ? source.read(slice.first, slice.rows, dtype_of(weight.format.stored), memory)
+                        : source.read_codes(slice.first, slice.rows, memory);
     // One slice at a time is copied: that takes a fraction of the time to read it.
     const std::lock_guard lock(mutex_);
     if (status && !failed_) status = send(slice, memory);
     if (status) {
-      read_ += slice.rows * weight.k * static_cast<int64_t>(size_of(slice.transfer->source->dtype()));
+      read_ += slice.rows * source.row_bytes();
     } else if (!failed_) {
       failed_ = true;
       status_ = std::move(status);
@@ -92,7 +99,8 @@ class Transfer {
  private:
   Status send(const Slice& slice, const std::byte* memory) {
     const LinearWeight& weight = slice.transfer->weight;
-    const Tensor rows = there_.tensor(weight.format.stored, {slice.rows, weight.k});
+    const auto word = static_cast<int64_t>(size_of(weight.format.stored));
+    const Tensor rows = there_.tensor(weight.format.stored, {slice.rows, row_bytes(weight) / word});
     const auto bytes = static_cast<size_t>(slice.bytes());
     Status queued = ops_.device().copy_from_host(rows.data, memory, bytes, stream_);
     if (queued) queued = ops_.pack_rows(weight, slice.first, rows, stream_);

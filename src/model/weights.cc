@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/float16.h"
+#include "model/fp8_source.h"
 #include "model/value_types.h"
 
 namespace fovea {
@@ -154,7 +156,75 @@ std::shared_ptr<const WeightSource> WeightReader::describe(
   return stacked_source(std::move(rows), columns, storage, checkpoint_);
 }
 
+bool WeightReader::is_fp8(const std::vector<std::pair<std::string, int64_t>>& parts, bool linear) const {
+  if (dummy_) return linear && dummy_fp8_ && parts.front().first.ends_with("_proj.weight");
+  return std::ranges::any_of(parts, [&](const auto& part) {
+    const CheckpointTensor* tensor = checkpoint_->find(part.first);
+    return tensor && tensor->entry->type.name == "F8_E4M3";
+  });
+}
+
+WeightMatrix WeightReader::stack_fp8(const std::vector<std::pair<std::string, int64_t>>& parts,
+                                     int64_t columns, bool codes) {
+  if (!status_) return {};
+  int64_t rows = 0;
+  for (const auto& [name, part_rows] : parts)
+    rows += part_rows;
+  const DType storage = dummy_ ? dummy_->dtype() : dtype_.value_or(DType::bf16);
+  std::vector<Fp8Part> stored;
+  std::vector<DummyRows> random;
+  for (const auto& [name, part_rows] : parts) {
+    if (dummy_) {
+      random.push_back({name, part_rows});
+      continue;
+    }
+    const CheckpointTensor* found = checkpoint_->find(name);
+    const bool coded = found && found->entry->type.name == "F8_E4M3";
+    Fp8Part part{require(name, {part_rows, columns}, coded ? "F8_E4M3" : ""), nullptr, part_rows};
+    if (!part.tensor) return {};
+    if (coded) {
+      const auto scales = find_fp8_scales(*checkpoint_, name, part_rows, columns);
+      if (!scales) return fail(scales.error()), WeightMatrix();
+      part.scales = *scales;
+      if (mode_ == Mode::check) {
+        used_.push_back(*scales);
+        // Activations are not quantised.
+        const std::string input = name.substr(0, name.size() - std::string("weight").size()) + "input_scale";
+        if (const CheckpointTensor* unused = checkpoint_->find(input)) used_.push_back(unused);
+      }
+    }
+    stored.push_back(part);
+  }
+  if (only_planned(rows * columns * static_cast<int64_t>(size_of(storage)))) return {};
+  auto source = dummy_ ? dummy_fp8_source(std::move(random), columns, dummy_fp8_blocks_, dummy_)
+                       : fp8_source(std::move(stored), columns, storage, codes, checkpoint_);
+  if (mode_ == Mode::describe) return source;
+  return read_all(std::move(source), storage);
+}
+
+/// Packs a source, in blocks that stay in the L2 cache.
+WeightMatrix WeightReader::read_all(std::shared_ptr<const WeightSource> source, DType storage) {
+  const int64_t rows = source->n(), columns = source->k();
+  const auto row_bytes = columns * static_cast<int64_t>(size_of(storage));
+  const int64_t block = std::clamp<int64_t>(kDummyBlock / columns / 32 * 32, 32, (rows + 31) / 32 * 32);
+  PackedMatrix out(rows, columns, storage);
+  AlignedArray<std::byte> buffer(static_cast<size_t>(block * row_bytes));
+  std::mutex mutex;
+  for (int64_t row = 0; row < rows && status_; row += block) {
+    const int64_t count = std::min(block, rows - row);
+    pool_.parallel_ranges(count, 1, [&](int64_t begin, int64_t end, int) {
+      Status read = source->read(row + begin, end - begin, storage, buffer.data() + begin * row_bytes);
+      const std::lock_guard lock(mutex);
+      if (!read) fail(std::move(read).error());
+    });
+    if (status_) out.pack_rows(row, count, buffer.data(), storage, pool_);
+  }
+  if (!status_) return {};
+  return out;
+}
+
 WeightMatrix WeightReader::matrix(const std::string& name, int64_t rows, int64_t columns) {
+  if (is_fp8({{name, rows}}, /*linear=*/false)) return stack_fp8({{name, rows}}, columns, /*codes=*/false);
   return stack({{name, rows}}, columns);
 }
 
@@ -167,7 +237,8 @@ Linear WeightReader::fused(const std::string& prefix, std::initializer_list<Part
     rows += part.rows;
   }
   Linear out;
-  out.weight = stack(names, columns);
+  out.weight =
+      is_fp8(names, /*linear=*/true) ? stack_fp8(names, columns, /*codes=*/true) : stack(names, columns);
   if (!bias) return out;
   if (mode_ != Mode::check) {
     out.bias = AlignedArray<float>(static_cast<size_t>(rows));

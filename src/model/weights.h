@@ -89,6 +89,8 @@ class WeightReader {
                std::optional<DType> dtype, ThreadPool& pool)
       : checkpoint_(std::move(checkpoint)), dummy_(std::move(dummy)), dtype_(dtype), pool_(pool) {}
   void set_mode(Mode mode) { mode_ = mode; }
+  /// Dummy weights of linear layers are e4m3, with scales for blocks or for each output.
+  void set_dummy_fp8(bool blocks) { dummy_fp8_ = true, dummy_fp8_blocks_ = blocks; }
   /// Called before each tensor in load mode with the bytes loaded so far and the bytes that check mode
   /// planned.
   void set_progress(LoadProgress progress) { progress_ = std::move(progress); }
@@ -126,6 +128,11 @@ class WeightReader {
  private:
   WeightMatrix stack(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                      int64_t width = 0);
+  /// The same of e4m3 weights with scales; `codes`: the layer can be read as codes.
+  bool is_fp8(const std::vector<std::pair<std::string, int64_t>>& parts, bool linear) const;
+  WeightMatrix stack_fp8(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
+                         bool codes);
+  WeightMatrix read_all(std::shared_ptr<const WeightSource> source, DType storage);
   std::shared_ptr<const WeightSource> describe(const std::vector<std::pair<std::string, int64_t>>& parts,
                                                const std::vector<const CheckpointTensor*>& tensors,
                                                int64_t columns, DType storage) const;
@@ -138,6 +145,7 @@ class WeightReader {
   AlignedArray<float> values(const CheckpointTensor& tensor, int64_t first, int64_t count);
   WeightMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
   WeightMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
+  WeightMatrix dummy_mxfp4(const ExpertTensor& tensor, int64_t index);
   AlignedArray<float> expert_bias(const ExpertTensor& tensor, int64_t index);
   /// True in check mode (adds `bytes` to the plan, nothing is read); else adds them to the progress.
   bool only_planned(int64_t bytes);
@@ -150,6 +158,7 @@ class WeightReader {
   std::shared_ptr<const DummyWeights> dummy_;
   std::optional<DType> dtype_;
   ThreadPool& pool_;
+  bool dummy_fp8_ = false, dummy_fp8_blocks_ = false;
   Mode mode_ = Mode::check;
   Status status_;
   int64_t planned_bytes_ = 0, loaded_bytes_ = 0;

@@ -11,6 +11,10 @@ const char* layout_text(WeightLayout layout) {
     case WeightLayout::panels: return " in panels";
     case WeightLayout::blocks16: return " in blocks of 16 x 64";
     case WeightLayout::gated_blocks16: return " in gated blocks of 16 x 64";
+    case WeightLayout::mxfp4_16: return " of MXFP4";
+    case WeightLayout::gated_mxfp4_16: return " of gated MXFP4";
+    case WeightLayout::e4m3_16: return " of e4m3";
+    case WeightLayout::gated_e4m3_16: return " of gated e4m3";
   }
   return "";
 }
@@ -52,13 +56,37 @@ std::string to_string(const WeightFormat& f) {
 
 int64_t stored_elements(WeightLayout layout, int64_t n, int64_t k) {
   constexpr int64_t kPanelRows = 16, kInputs = 64;
+  const int64_t blocks = panels_of(layout, n) * ((k + kInputs - 1) / kInputs);
   switch (layout) {
     case WeightLayout::rows: return n * k;
     case WeightLayout::panels: return round_up(n, kPanel) * k;
-    case WeightLayout::blocks16: return round_up(n, kPanelRows) * round_up(k, kInputs);
-    case WeightLayout::gated_blocks16: return 2 * round_up(n / 2, kPanelRows / 2) * round_up(k, kInputs);
+    case WeightLayout::blocks16:
+    case WeightLayout::gated_blocks16:
+    case WeightLayout::e4m3_16:
+    case WeightLayout::gated_e4m3_16: return blocks * kPanelRows * kInputs;
+    case WeightLayout::mxfp4_16:
+    case WeightLayout::gated_mxfp4_16: return blocks * (kPanelRows * kInputs / 2 + kPanelRows * kInputs / 32);
   }
   return 0;
+}
+
+WeightCode code_of(WeightLayout layout) {
+  switch (layout) {
+    case WeightLayout::mxfp4_16:
+    case WeightLayout::gated_mxfp4_16: return WeightCode::mxfp4;
+    case WeightLayout::e4m3_16:
+    case WeightLayout::gated_e4m3_16: return WeightCode::e4m3;
+    default: return WeightCode::none;
+  }
+}
+
+bool is_gated(WeightLayout layout) {
+  return layout == WeightLayout::gated_blocks16 || layout == WeightLayout::gated_mxfp4_16 ||
+         layout == WeightLayout::gated_e4m3_16;
+}
+
+int64_t panels_of(WeightLayout layout, int64_t n) {
+  return is_gated(layout) ? (n / 2 + 7) / 8 : (n + 15) / 16;
 }
 
 int64_t LinearWeight::bytes() const {
@@ -78,11 +106,26 @@ Status check(const LinearWeight& w) {
   if (blocks && (size_of(w.format.stored) != 2 || w.format.scaled))
     return invalid("a linear layer's format is " + to_string(w.format) +
                    "; blocks hold float16 or bfloat16 without scales");
-  if (w.format.layout == WeightLayout::gated_blocks16 && w.n % 2 != 0)
+  const WeightCode code = code_of(w.format.layout);
+  if (code != WeightCode::none &&
+      (w.format.stored != ElementType::u8 || w.format.scaled != (code == WeightCode::e4m3)))
+    return invalid("a linear layer's format is " + to_string(w.format) +
+                   "; codes are stored as uint8, e4m3 with scales and MXFP4 without");
+  if (is_gated(w.format.layout) && w.n % 2 != 0)
     return invalid("a gated linear layer has " + std::to_string(w.n) + " outputs; it needs an even number");
   if (w.format.zero_points && !w.format.scaled)
     return invalid("a linear layer's format has zero points without scales; set scaled, with scales of 1");
-  FOVEA_RETURN_IF_ERROR(check_blocks(w, "scales", w.scales, ElementType::f32, w.format.scaled));
+  if (code == WeightCode::e4m3 && w.format.block_k != 0) {
+    const bool fits = w.format.block_k == 128 && w.scales.dtype == ElementType::f32 &&
+                      w.scales.has_shape({panels_of(w.format.layout, w.n), w.blocks_k(), 2}) &&
+                      w.scales.contiguous() && w.scales.device == w.data.device;
+    if (!fits)
+      return wrong("scales", w.scales,
+                   "float32 [" + std::to_string(panels_of(w.format.layout, w.n)) + ", " +
+                       std::to_string((w.k + 127) / 128) + ", 2], for blocks of 128 inputs");
+  } else {
+    FOVEA_RETURN_IF_ERROR(check_blocks(w, "scales", w.scales, ElementType::f32, w.format.scaled));
+  }
   FOVEA_RETURN_IF_ERROR(check_blocks(w, "zero points", w.zeros, w.format.stored, w.format.zero_points));
   if (w.bias && (w.bias.dtype != ElementType::f32 || !w.bias.has_shape({w.n}) || !w.bias.contiguous() ||
                  w.bias.device != w.data.device))

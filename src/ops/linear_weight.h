@@ -21,6 +21,33 @@ enum class WeightLayout : uint8_t {
   /// blocks16 of a gated pair (WeightUse::gated): rows 0 to 7 of panel p are outputs 8p to 8p + 7 of gate,
   /// rows 8 to 15 those of up; ceil(n / 2 / 8) panels.
   gated_blocks16,
+  /// CUDA's, of quantised weights in bytes (kernels/cuda/codes/code_layout.h): MXFP4, whose scales are among
+  /// the bytes, and e4m3.
+  mxfp4_16,
+  gated_mxfp4_16,
+  e4m3_16,
+  gated_e4m3_16,
+};
+
+/// Quantised matrices [n, k] as a checkpoint has them. A row of codes is code_row_bytes() long.
+enum class WeightCode : uint8_t {
+  none,   ///< 16-bit or fp32 values
+  mxfp4,  ///< e2m1, value 2 i in the low half of byte i, then for each 32 inputs a scale 2^(byte - 127)
+  e4m3,   ///< e4m3 without NaN, with fp32 scales beside it; a row is k bytes
+};
+
+/// Bytes of a row of codes with k inputs.
+constexpr int64_t code_row_bytes(WeightCode code, int64_t k) {
+  return code == WeightCode::mxfp4 ? k / 2 + k / 32 : k;
+}
+
+/// A matrix's code, and how many of its weights share a scale, as in WeightFormat: e4m3 has one for each
+/// output (1, 0) or for blocks of 128 x 128.
+struct WeightCoding {
+  WeightCode code = WeightCode::none;
+  int block_n = 0, block_k = 0;
+
+  auto operator<=>(const WeightCoding&) const = default;
 };
 
 /// A weight is (stored - zero) * scale. A scale, and with zero_points a zero point, is shared by a block of
@@ -46,10 +73,13 @@ int64_t stored_elements(WeightLayout layout, int64_t n, int64_t k);
 struct LinearWeight {
   int64_t n = 0, k = 0;
   WeightFormat format;
-  Tensor data;    ///< [n, k], or [stored_elements()] of other layouts than rows; of format.stored
-  Tensor scales;  ///< f32 [blocks of n, blocks of k]; empty unless format.scaled
-  Tensor zeros;   ///< of format.stored, as scales; empty unless format.zero_points
-  Tensor bias;    ///< f32 [n]; empty = none
+  Tensor data;  ///< [n, k], or [stored_elements()] of other layouts than rows; of format.stored
+  /// f32 [blocks of n, blocks of k]; empty unless format.scaled. Of e4m3_16 and gated_e4m3_16: [n, 1], or
+  /// with block_k = 128 [panels, blocks of k, 2], for outputs 0 to 7 and 8 to 15 of a panel (n is then not
+  /// cut into blocks but into halves of panels).
+  Tensor scales;
+  Tensor zeros;  ///< of format.stored, as scales; empty unless format.zero_points
+  Tensor bias;   ///< f32 [n]; empty = none
 
   bool empty() const { return data.empty(); }
   explicit operator bool() const { return !empty(); }
@@ -65,5 +95,12 @@ struct LinearWeight {
 /// Checks that the tensors have the types and shapes that the sizes and the format require, all on one
 /// device; the error names the first that does not.
 Status check(const LinearWeight& weight);
+
+/// The code of a layout's bytes.
+WeightCode code_of(WeightLayout layout);
+/// Whether gates and ups are interleaved.
+bool is_gated(WeightLayout layout);
+/// Panels of 16 outputs of a layout for CUDA.
+int64_t panels_of(WeightLayout layout, int64_t n);
 
 }  // namespace fovea

@@ -45,6 +45,29 @@ TEST_F(LinearWeightTest, AFormatSaysWhichTensorsBelongToIt) {
   EXPECT_EQ(to_string(WeightFormat{ElementType::bf16, WeightLayout::panels}), "bfloat16 in panels");
 }
 
+TEST_F(LinearWeightTest, CodesForCuda) {
+  EXPECT_EQ(stored_elements(WeightLayout::e4m3_16, 17, 65), 2 * 2 * 1024);
+  EXPECT_EQ(stored_elements(WeightLayout::gated_mxfp4_16, 20, 64), 2 * 544);
+  EXPECT_EQ(code_row_bytes(WeightCode::mxfp4, 64), 34);
+  w_ = {};
+  w_.n = 10;
+  w_.k = 64;
+  w_.format = {ElementType::u8, WeightLayout::e4m3_16, true, false, 1, 0};
+  w_.data = dense(ElementType::u8, {1024});
+  w_.scales = dense(ElementType::f32, {10, 1});
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(to_string(w_.format), "uint8 of e4m3 with a scale for 1 x all weights");
+  w_.format.block_n = w_.format.block_k = 128;
+  EXPECT_EQ(
+      refusal(),
+      "the scales of a linear layer are float32 [10, 1] on cpu; its format needs float32 [1, 1, 2], for "
+      "blocks of 128 inputs");
+  w_.scales = dense(ElementType::f32, {1, 1, 2});
+  EXPECT_EQ(refusal(), "");
+  w_.format.scaled = false;
+  EXPECT_NE(refusal().find("e4m3 with scales"), std::string::npos);
+}
+
 TEST_F(LinearWeightTest, WhatDoesNotFitIsNamed) {
   const LinearWeight good = w_;
   w_.scales = dense(ElementType::f32, {6, 3});

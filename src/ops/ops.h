@@ -137,8 +137,14 @@ class Ops {
   /// The format of weights that pack_rows() writes: then a model's weights go to the device slice by slice,
   /// without a packed copy on the host. Absent where there is only place().
   virtual std::optional<WeightFormat> packed_format(WeightUse) const { return std::nullopt; }
-  /// Writes outputs [first, first + R) of a weight of packed_format(), n and k as in the model. `rows` [R, k]
-  /// row-major, of the weight's stored type, on the device. Rows of one weight are written by calls in any
+  /// The format in which pack_rows() keeps quantised weights as they are; absent where these are decoded, to
+  /// packed_format().
+  virtual std::optional<WeightFormat> coded_format(WeightUse, const WeightCoding&) const {
+    return std::nullopt;
+  }
+  /// Writes outputs [first, first + R) of a weight of packed_format() or coded_format(), n and k as in the
+  /// model. `rows` on the device: [R, k] row-major, of the weight's stored type; of quantised weights u8
+  /// [R, code_row_bytes()]. Rows of one weight are written by calls in any
   /// order, each once; the call that writes the last rows also fills what pads the outputs. Synchronize
   /// before other operations read the weight.
   virtual Status pack_rows(const LinearWeight&, int64_t, const Tensor&, Stream&) {

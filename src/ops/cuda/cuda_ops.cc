@@ -9,6 +9,7 @@
 #include "base/float16.h"
 #include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/append/append.h"
+#include "kernels/cuda/codes/pack_codes.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/rows/route.h"
@@ -38,9 +39,21 @@ std::byte* column_of(const Tensor& t, int64_t column) {
   return static_cast<std::byte*>(t.data) + column * static_cast<int64_t>(size_of(t.dtype));
 }
 
+cuda::WeightCode code_of(const LinearWeight& w) {
+  switch (code_of(w.format.layout)) {
+    case WeightCode::none: return cuda::WeightCode::none;
+    case WeightCode::mxfp4: return cuda::WeightCode::mxfp4;
+    case WeightCode::e4m3: return cuda::WeightCode::e4m3;
+  }
+  FOVEA_CHECK(false);
+}
+
 cuda::LinearParams linear_params(const LinearWeight& w, const Tensor& x, const Tensor& y) {
   cuda::LinearParams p;
-  p.dtype = dtype_of(w.data);
+  p.dtype = dtype_of(x);
+  p.code = code_of(w);
+  p.scales = w.scales.as<const float>();
+  p.block_scales = w.format.scaled && w.format.block_k != 0;
   p.n = w.n;
   p.k = w.k;
   p.weight = w.data.data;
@@ -75,6 +88,9 @@ cuda::ExpertMatrices matrices_of(std::span<const GatedMlpWeights> experts,
   const LinearWeight& first = experts.front().*which;
   out.data = first.data.data;
   out.bias = first.bias.as<const float>();
+  out.code = code_of(first);
+  out.scales = first.scales.as<const float>();
+  out.block_scales = first.format.scaled && first.format.block_k != 0;
   if (experts.size() == 1) {
     out.stride = round_up(first.data.elements() * static_cast<int64_t>(size_of(first.data.dtype)), 16);
     return out;
@@ -85,6 +101,7 @@ cuda::ExpertMatrices matrices_of(std::span<const GatedMlpWeights> experts,
   const auto distance = static_cast<int64_t>(experts.size()) - 1;
   FOVEA_CHECK(out.stride > 0 && address(last) == address(first) + distance * out.stride);
   FOVEA_CHECK(!out.bias || last.bias.as<float>() == out.bias + distance * first.n);
+  FOVEA_CHECK(!out.scales || last.scales.as<float>() == out.scales + distance * first.scales.elements());
   return out;
 }
 
@@ -118,6 +135,12 @@ class CudaOps final : public Ops {
 
   std::vector<std::string> supports(const WeightFormat& format) const override {
     std::vector<std::string> reasons;
+    if (code_of(format.layout) != WeightCode::none) {
+      if (act_ != DType::bf16)
+        reasons.push_back(to_string(format) + " not supported with " + std::string(to_string(act_)) +
+                          " activations; bfloat16 is");
+      return reasons;
+    }
     if (format.stored != element_of(act_))
       reasons.push_back(std::string(to_string(format.stored)) + " weights not supported with " +
                         std::string(to_string(act_)) + " activations");
@@ -137,17 +160,35 @@ class CudaOps final : public Ops {
     return format;
   }
 
+  std::optional<WeightFormat> coded_format(WeightUse use, const WeightCoding& coding) const override {
+    // e4m3 is decoded: linear layers of few outputs would be slower than in 16 bits.
+    if (coding.code != WeightCode::mxfp4 || act_ != DType::bf16) return std::nullopt;
+    const bool gated = use == WeightUse::gated, mxfp4 = coding.code == WeightCode::mxfp4;
+    WeightFormat format;
+    format.stored = ElementType::u8;
+    if (mxfp4) {
+      format.layout = gated ? WeightLayout::gated_mxfp4_16 : WeightLayout::mxfp4_16;
+      return format;
+    }
+    format.layout = gated ? WeightLayout::gated_e4m3_16 : WeightLayout::e4m3_16;
+    format.scaled = true;
+    format.block_n = coding.block_n;
+    format.block_k = coding.block_k;
+    return format;
+  }
+
   Status pack_rows(const LinearWeight& w, int64_t first, const Tensor& rows, Stream& stream) override {
     const int64_t count = rows.size(0);
-    FOVEA_CHECK(rows.contiguous() && rows.size(1) == w.k && rows.dtype == w.format.stored);
+    const WeightCode code = code_of(w.format.layout);
+    const int64_t width = code == WeightCode::none ? w.k : code_row_bytes(code, w.k);
+    FOVEA_CHECK(rows.contiguous() && rows.size(1) == width && rows.dtype == w.format.stored);
     FOVEA_CHECK(first >= 0 && first + count <= w.n);
     if (w.format.layout == WeightLayout::rows) {
       const int64_t row_bytes = w.k * static_cast<int64_t>(size_of(w.format.stored));
       return stream.cuda().copy(static_cast<std::byte*>(w.data.data) + first * row_bytes, rows.data,
                                 static_cast<size_t>(count * row_bytes));
     }
-    if (w.format.layout == WeightLayout::blocks16)
-      return pack(w, cuda::PackedPart::plain, first, count, rows, 0, stream);
+    if (!is_gated(w.format.layout)) return pack(w, cuda::PackedPart::plain, first, count, rows, 0, stream);
     const int64_t half = w.n / 2, gates = std::clamp<int64_t>(half - first, 0, count);
     if (gates > 0) FOVEA_RETURN_IF_ERROR(pack(w, cuda::PackedPart::gate, first, gates, rows, 0, stream));
     if (gates == count) return {};
@@ -388,6 +429,10 @@ class CudaOps final : public Ops {
  private:
   static Status pack(const LinearWeight& w, cuda::PackedPart part, int64_t first, int64_t count,
                      const Tensor& rows, int64_t first_of_rows, Stream& stream) {
+    if (code_of(w) != cuda::WeightCode::none)
+      return cuda::launch_pack_codes({code_of(w), w.n, w.k, column_of(rows, first_of_rows * rows.size(1)),
+                                      part, first, count, w.data.data},
+                                     stream.cuda());
     cuda::PackParams p;
     p.n = w.n;
     p.k = w.k;
