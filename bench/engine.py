@@ -21,7 +21,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LLAMA = ROOT / "tests/configs/llama-3.1-8b"
-# name, config, batch, prompt tokens, new tokens
+QWEN_MOE = ROOT / "bench/configs/qwen3-30b-a3b"
+GPT_OSS = ROOT / "tests/configs/gpt-oss-20b"
+# name, config, batch, prompt tokens, new tokens, further options
 ROWS = (
     ("decode B=1, ctx 1K", LLAMA, 1, 960, 128),
     ("decode B=16, ctx 1K", LLAMA, 16, 960, 128),
@@ -29,6 +31,11 @@ ROWS = (
     ("decode B=256, ctx 1K", LLAMA, 256, 960, 128),
     ("prefill 8 x 2K", LLAMA, 8, 2048, 2),
     ("prefill 1 x 16K", LLAMA, 1, 16384, 2),
+    ("fp8 KV decode B=64, ctx 1K", LLAMA, 64, 960, 128, "--kv-cache-dtype", "fp8"),
+    ("qwen3-30b-a3b decode B=1, ctx 1K", QWEN_MOE, 1, 960, 128),
+    ("qwen3-30b-a3b decode B=64, ctx 1K", QWEN_MOE, 64, 960, 128),
+    ("gpt-oss mxfp4 decode B=1, ctx 1K", GPT_OSS, 1, 960, 128),
+    ("gpt-oss mxfp4 decode B=64, ctx 1K", GPT_OSS, 64, 960, 128),
 )
 
 
@@ -64,11 +71,11 @@ def prefill_flops(config, batch, tokens):
     return batch * (layers * (2 * per_token * tokens + attention) + 2 * hidden * config["vocab_size"])
 
 
-def bench_steps(program, config, batch, prompt, new):
+def bench_steps(program, config, batch, prompt, new, *more):
     """bench_model() with the operations of a decode step, those that take 1 % of it or more."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "steps.json"
-        row = bench_model(program, config, batch, prompt, new, "--steps", str(file))
+        row = bench_model(program, config, batch, prompt, new, "--steps", str(file), *more)
         if "error" in row or not file.exists():
             return row
         step = json.loads(file.read_text())["decode"]
@@ -172,13 +179,13 @@ def main():
               "device": output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
               "command": "python3 bench/engine.py PROGRAM", "matmul_flops": matmul_rate(), "rows": []}
     print(record["device"], f"matmul {(record['matmul_flops'] or 0) / 1e12:.0f} TFLOP/s", flush=True)
-    for name, folder, batch, prompt, new in ROWS:
+    for name, folder, batch, prompt, new, *more in ROWS:
         if args.rows not in name:
             continue
         config = json.loads((folder / "config.json").read_text())
-        bench = bench_steps if name.startswith("decode") else bench_model
-        row = {**bench(args.program, folder, batch, prompt, new), "name": name, "model": folder.name}
-        if "prefill_tokens_per_s" in row and record["matmul_flops"]:
+        bench = bench_steps if " decode " in f" {name}" else bench_model
+        row = {**bench(args.program, folder, batch, prompt, new, *more), "name": name, "model": folder.name}
+        if "prefill_tokens_per_s" in row and record["matmul_flops"] and "num_experts_per_tok" not in config:
             flops = prefill_flops(config, batch, prompt) / (batch * prompt) * row["prefill_tokens_per_s"]
             row["share_of_matmul"] = flops / record["matmul_flops"]
         record["rows"].append(row)

@@ -460,7 +460,7 @@ std::vector<ForeignFlag> model_flags() {
        one,
        refused,
        "",
-       "weights are read as the checkpoint has them (float32, bfloat16, float16, MXFP4); leave it out",
+       "weights are read as the checkpoint has them (float32, bfloat16, float16, FP8, MXFP4); leave it out",
        {"none"}},
       {kBoth,
        {"--hf-overrides", "--json-model-override-args"},
