@@ -23,11 +23,15 @@ int Speculator::tokens_for(int decodes) const {
   return config_.num_tokens;
 }
 
-/// Twice as many as were accepted lately, and one: rows that are rejected cost little, but not nothing.
+/// Twice as many as were accepted lately, and one: rows that are rejected cost little, but not nothing. Where
+/// almost none is accepted, one now and then finds out when that changes.
 int Speculator::tokens_for(const Sequence& sequence, int most) const {
+  constexpr double kHopeless = 0.1;
+  constexpr size_t kTryEvery = 8;  // tokens
   if (!config_.adaptive || !config_.synthetic_rates.empty()) return most;
   const auto lately = accepted_.find(sequence.id);
   if (lately == accepted_.end()) return most;
+  if (lately->second < kHopeless) return sequence.tokens.size() % kTryEvery == 0 ? 1 : 0;
   return std::min(most, 1 + static_cast<int>(std::lround(2 * lately->second)));
 }
 
@@ -43,17 +47,21 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
   const int most = tokens_for(decodes);
   if (most == 0) return;
   jobs_.clear();
+  drafted_.clear();
   for (const DraftRoom& room : rooms) {
-    const Sequence& sequence = *room.sequence;
+    Sequence& sequence = *room.sequence;
     const int wanted = std::min(room.most, tokens_for(sequence, most));
+    if (wanted == 0) continue;
     jobs_.push_back({sequence.id, sequence.tokens, sequence.prompt_len, sequence.client, wanted, {}});
+    drafted_.push_back(&sequence);
   }
+  if (jobs_.empty()) return;
   drafter_->propose(jobs_);
   for (size_t i = 0; i < jobs_.size(); ++i) {
     FOVEA_CHECK(jobs_[i].drafts.size() <= static_cast<size_t>(jobs_[i].most));
     if (!config_.synthetic_rates.empty()) fill(jobs_[i]);
-    keep_allowed(*rooms[i].sequence, jobs_[i].drafts);
-    rooms[i].sequence->drafts = std::move(jobs_[i].drafts);
+    keep_allowed(*drafted_[i], jobs_[i].drafts);
+    drafted_[i]->drafts = std::move(jobs_[i].drafts);
   }
 }
 

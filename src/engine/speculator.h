@@ -41,6 +41,7 @@ class Speculator final : public DraftSource {
   uint64_t vocab_;
   ConstraintOf constraint_of_;
   std::vector<DraftJob> jobs_;
+  std::vector<Sequence*> drafted_;                 // of jobs_
   std::unordered_map<uint64_t, double> accepted_;  // by sequence: drafts accepted in a step, lately
   SpeculativeCounts counts_;
 };

@@ -139,6 +139,23 @@ TEST(Speculator, TheTableSaysHowManyDraftsABatchGets) {
   h.finish();
 }
 
+TEST(Speculator, RejectedDraftsBecomeRare) {
+  SchedulerConfig config = wide();
+  config.num_pages = 200;
+  config.max_seq_len = 400;
+  for (const bool adaptive : {false, true}) {
+    SpeculativeConfig speculative = drafts(4);
+    speculative.adaptive = adaptive;
+    Harness h(config, {}, 0,
+              std::make_unique<Speculator>(speculative, std::make_unique<Oracle>(config, 0, 3), kVocab));
+    h.add({1, 2, 3}, 300);
+    h.finish();
+    const int64_t verified = h.core.stats().speculative.draft_tokens;
+    EXPECT_EQ(verified < 200, adaptive) << verified;
+    EXPECT_GT(verified, 20) << "it never stops trying";
+  }
+}
+
 /// Drafts of any quality, random arrivals and cancels, small pools: preemptions, prefix hits, windows.
 TEST(Speculator, AnswersAreThoseWithoutDraftsInAStorm) {
   int64_t preemptions = 0, accepted = 0, drafted = 0, hits = 0;
