@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "grammar/hash.h"
+
 namespace fovea::grammar {
 namespace {
-
-constexpr uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15;
-  return hash ^ (hash >> 29);
-}
 
 constexpr uint32_t kNone = UINT32_MAX;
 

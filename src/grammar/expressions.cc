@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "grammar/hash.h"
+
 namespace fovea::grammar {
 namespace {
-
-constexpr uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15;
-  return hash ^ (hash >> 29);
-}
 
 constexpr size_t kMostSteps = 20'000;      // of can_match(), before it assumes the best
 constexpr size_t kMostTests = 20'000'000;  // likewise, of bytes in sets

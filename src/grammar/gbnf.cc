@@ -16,9 +16,9 @@ bool is_name(char c) {
          c == '.';
 }
 
-class Parser {
+class GbnfParser {
  public:
-  Parser(Expressions& expressions, std::string_view text) : x_(expressions), text_(text) {}
+  GbnfParser(Expressions& expressions, std::string_view text) : x_(expressions), text_(text) {}
 
   Status parse(RuleSet& rules) {
     if (text_.size() > kMaxText || !text::is_valid_utf8(text_))
@@ -214,7 +214,7 @@ class Parser {
 
 Result<Symbol> add_gbnf(Grammar& grammar, std::string_view text) {
   RuleSet rules;
-  FOVEA_RETURN_IF_ERROR(Parser(grammar.expressions(), text).parse(rules));
+  FOVEA_RETURN_IF_ERROR(GbnfParser(grammar.expressions(), text).parse(rules));
   return rules.add_to(grammar, "root");
 }
 

@@ -40,9 +40,9 @@ bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-class Parser {
+class LarkParser {
  public:
-  Parser(Expressions& expressions, std::string_view text) : x_(expressions), text_(text) {}
+  LarkParser(Expressions& expressions, std::string_view text) : x_(expressions), text_(text) {}
 
   Status parse(RuleSet& rules) {
     if (text_.size() > 1 << 20 || !text::is_valid_utf8(text_))
@@ -320,18 +320,18 @@ Result<Symbol> add_lark(Grammar& grammar, std::string_view text) {
   bool ignores = false;
   {
     RuleSet rules;
-    Parser first(grammar.expressions(), text);
+    LarkParser first(grammar.expressions(), text);
     FOVEA_RETURN_IF_ERROR(first.parse(rules));
     ignores = first.ignores();
   }
   RuleSet rules;
-  Parser parser(grammar.expressions(), text);
+  LarkParser parser(grammar.expressions(), text);
   parser.expect_ignored(ignores);
   FOVEA_RETURN_IF_ERROR(parser.parse(rules));
   if (!ignores) return rules.add_to(grammar, "start");
   std::vector<RuleNode> parts(2);
   parts[0].kind = parts[1].kind = RuleNode::Kind::rule;
-  parts[0].rule = rules.number(Parser::kIgnored);
+  parts[0].rule = rules.number(LarkParser::kIgnored);
   parts[1].rule = rules.number("start");
   rules.define(rules.number("%start"), RuleNode::of(RuleNode::Kind::sequence, std::move(parts)));
   return rules.add_to(grammar, "%start");

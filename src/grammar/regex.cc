@@ -29,9 +29,9 @@ CodePoints line_ends() {
   return set.add('\r', '\r').add(0x2028, 0x2029);
 }
 
-class Parser {
+class PatternParser {
  public:
-  Parser(Expressions& expressions, std::string_view pattern, const RegexOptions& options)
+  PatternParser(Expressions& expressions, std::string_view pattern, const RegexOptions& options)
       : x_(expressions), pattern_(pattern), options_(options) {}
 
   Result<Node> parse() {
@@ -354,7 +354,7 @@ using Pieces = std::vector<Piece>;
 
 class Lowering {
  public:
-  Lowering(Expressions& expressions, const RegexOptions& options, const Parser& parser)
+  Lowering(Expressions& expressions, const RegexOptions& options, const PatternParser& parser)
       : x_(expressions),
         parser_(parser),
         around_(options.search ? x_.star(expression_of(x_, CodePoints::all(), options.spelling))
@@ -455,14 +455,14 @@ class Lowering {
   }
 
   Expressions& x_;
-  const Parser& parser_;
+  const PatternParser& parser_;
   Expr around_;
 };
 
 }  // namespace
 
 Result<Expr> compile_regex(Expressions& expressions, std::string_view pattern, const RegexOptions& options) {
-  Parser parser(expressions, pattern, options);
+  PatternParser parser(expressions, pattern, options);
   FOVEA_TRY(node, parser.parse());
   FOVEA_TRY(whole, Lowering(expressions, options, parser).whole(node));
   if (expressions.overflown()) return parser.fail("it needs too much memory; make it shorter");

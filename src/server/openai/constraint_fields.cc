@@ -22,12 +22,6 @@ constexpr std::string_view kFields[] = {"response_format",
                                         "structural_tag",
                                         "guided_whitespace_pattern"};
 
-std::string to_text(const Json& value) {
-  std::string text;
-  append_json(text, value);
-  return text;
-}
-
 class Reader {
  public:
   explicit Reader(Fields& fields) : fields_(fields) {}

@@ -119,4 +119,10 @@ void append_json(std::string& out, const text::Json& value) {
   }
 }
 
+std::string to_text(const text::Json& value) {
+  std::string text;
+  append_json(text, value);
+  return text;
+}
+
 }  // namespace fovea::openai

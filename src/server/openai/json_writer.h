@@ -19,5 +19,6 @@ void append_float(std::string& out, float value);
 void append_ids(std::string& out, std::span<const int32_t> ids);
 /// Serialises a parsed value, with its order of members and all digits of large integers.
 void append_json(std::string& out, const text::Json& value);
+std::string to_text(const text::Json& value);
 
 }  // namespace fovea::openai

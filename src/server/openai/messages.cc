@@ -168,12 +168,6 @@ class MessageReader {
   std::string role_;
 };
 
-std::string to_text(const Json& value) {
-  std::string text;
-  append_json(text, value);
-  return text;
-}
-
 void read_messages(Fields& fields, ChatRequest& out) {
   const Json* given = fields.find("messages");
   if (!given) {

@@ -9,12 +9,6 @@ using text::Json;
 
 constexpr size_t kMostTools = 1024;
 
-std::string to_text(const Json& value) {
-  std::string text;
-  append_json(text, value);
-  return text;
-}
-
 Json object(std::initializer_list<std::pair<std::string, Json>> members) {
   return Json(Json::Object(members));
 }
