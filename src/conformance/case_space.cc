@@ -79,12 +79,6 @@ bool CaseSpace::allowed_combination(const Levels& row) const {
   return combinations_[at];
 }
 
-std::optional<int> CaseSpace::value(const Levels& row, Knob knob) const {
-  const auto k = static_cast<size_t>(knob);
-  if (row[k] == kUnset) return std::nullopt;
-  return levels_[k][static_cast<size_t>(row[k])].value;
-}
-
 bool CaseSpace::allowed(const Levels& row) const {
   if (!allowed_combination(row) || !allowed_masks(row) || !allowed_memory(row) || !allowed_invariance(row) ||
       !allowed_graph(row))

@@ -141,7 +141,11 @@ class CaseSpace {
   bool allowed_combination(const Levels& row) const;
   std::vector<Level>& levels(Knob knob) { return levels_[static_cast<size_t>(knob)]; }
   /// The value of `knob` in `row`; nullopt while it is unset.
-  std::optional<int> value(const Levels& row, Knob knob) const;
+  std::optional<int> value(const Levels& row, Knob knob) const {
+    const auto k = static_cast<size_t>(knob);
+    if (row[k] == kUnset) return std::nullopt;
+    return levels_[k][static_cast<size_t>(row[k])].value;
+  }
   bool allowed_masks(const Levels& row) const;
   bool allowed_memory(const Levels& row) const;
   bool allowed_invariance(const Levels& row) const;
