@@ -72,6 +72,10 @@ const SafetensorsEntry* find_entry(const std::vector<SafetensorsEntry>& entries,
 
 }  // namespace
 
+std::string CheckpointTensor::where() const {
+  return *file + ": tensor \"" + printable(name()) + "\"";
+}
+
 Result<const Checkpoint::File*> Checkpoint::add_file(const std::string& path) {
   FOVEA_TRY(map, MappedFile::open(path));
   FOVEA_TRY(entries, parse_safetensors(map.bytes(), path));

@@ -20,6 +20,7 @@ struct CheckpointTensor {
   const MappedFile* map = nullptr;
 
   std::string_view name() const { return entry->name; }
+  std::string where() const;  ///< the file and the tensor's printable name, for messages
   size_t bytes() const { return static_cast<size_t>(entry->end - entry->begin); }
   /// Bytes [first, first + to.size()) of the tensor, by MappedFile::read().
   Status read(uint64_t first, std::span<std::byte> to) const { return map->read(entry->begin + first, to); }

@@ -19,10 +19,6 @@ int64_t blocks_of(int64_t size) {
   return (size + kBlock - 1) / kBlock;
 }
 
-std::string where(const CheckpointTensor& tensor) {
-  return *tensor.file + ": tensor \"" + printable(tensor.name()) + "\"";
-}
-
 const float* e4m3_table() {
   static const auto table = [] {
     std::array<float, 256> values{};
@@ -141,7 +137,7 @@ class Fp8Source final : public WeightSource {
 
   static Status check_codes(const Fp8Part& part, const std::byte* codes, int64_t count) {
     if (std::none_of(codes, codes + count, is_nan)) return {};
-    return invalid(where(*part.tensor) + " holds a number that is not finite; download the file again");
+    return invalid(part.tensor->where() + " holds a number that is not finite; download the file again");
   }
 
   std::vector<Fp8Part> parts_;
@@ -210,16 +206,16 @@ Result<const CheckpointTensor*> find_fp8_scales(const Checkpoint& checkpoint, co
   };
   const bool one = std::ranges::all_of(shape, [](uint64_t size) { return size == 1; });
   if (!one && !is({rows}) && !is({rows, 1}) && !is({blocks_of(rows), blocks_of(columns)}))
-    return unsupported(where(*scales) + " has shape " + shape_string(shape) + "; for weights of " +
+    return unsupported(scales->where() + " has shape " + shape_string(shape) + "; for weights of " +
                        std::to_string(rows) + " x " + std::to_string(columns) +
                        " one scale, one for each output, or one for each block of 128 x 128 is supported");
   const auto type = scales->entry->type.dtype();
   if (!type)
-    return unsupported(where(*scales) + " has dtype " + std::string(scales->entry->type.name) +
+    return unsupported(scales->where() + " has dtype " + std::string(scales->entry->type.name) +
                        "; scales may be F32, F16 or BF16");
   for (int64_t i = 0; i < count_of(*scales); ++i)
     if (const float value = value_at(scales->data, i, *type); !(value >= 0) || !std::isfinite(value))
-      return invalid(where(*scales) + " holds " + std::to_string(value) +
+      return invalid(scales->where() + " holds " + std::to_string(value) +
                      "; scales must be finite and not negative; download the file again");
   return scales;
 }

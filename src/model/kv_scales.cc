@@ -22,18 +22,14 @@ std::string number(float value) {
   return text.str();
 }
 
-std::string where(const CheckpointTensor& tensor) {
-  return *tensor.file + ": tensor \"" + printable(tensor.name()) + "\"";
-}
-
 Result<float> read_scale(const CheckpointTensor& tensor) {
   const auto& shape = tensor.entry->shape;
   if (!std::ranges::all_of(shape, [](uint64_t n) { return n == 1; }))
-    return unsupported(where(tensor) + " has shape " + shape_string(shape) +
+    return unsupported(tensor.where() + " has shape " + shape_string(shape) +
                        "; only one KV scale for a layer is supported: a scalar or shape [1]" + kFix);
   const auto dtype = tensor.entry->type.dtype();
   if (!dtype)
-    return unsupported(where(tensor) + " has dtype " + std::string(tensor.entry->type.name) +
+    return unsupported(tensor.where() + " has dtype " + std::string(tensor.entry->type.name) +
                        "; KV scales may be F32, F16 or BF16" + kFix);
   float value = 0;
   if (*dtype == DType::f32) {
@@ -44,7 +40,7 @@ Result<float> read_scale(const CheckpointTensor& tensor) {
     value = *dtype == DType::f16 ? fp16_to_float(bits) : bf16_to_float(bits);
   }
   if (!(value > 0) || !std::isfinite(value))
-    return invalid(where(tensor) + " is " + number(value) + "; a KV scale must be a positive number" + kFix);
+    return invalid(tensor.where() + " is " + number(value) + "; a KV scale must be a positive number" + kFix);
   return value;
 }
 
@@ -65,7 +61,7 @@ Result<Found> find_scale(const Checkpoint& checkpoint, int layer, char letter,
     if (tensor == nullptr) continue;
     FOVEA_TRY(value, read_scale(*tensor));
     if (found.tensor != nullptr && value != found.value)
-      return invalid(where(*tensor) + " is " + number(value) + ", but \"" + printable(found.tensor->name()) +
+      return invalid(tensor->where() + " is " + number(value) + ", but \"" + printable(found.tensor->name()) +
                      "\" is " + number(found.value) + "; both name the same KV scale and must agree" + kFix);
     found = {tensor, value};
     used.push_back(tensor);
@@ -115,7 +111,7 @@ Result<KvScales> read_kv_scales(const Checkpoint& checkpoint, int num_layers, bo
     FOVEA_TRY(v, find_scale(checkpoint, layer, 'v', used));
     if ((k.tensor == nullptr) != (v.tensor == nullptr)) {
       const CheckpointTensor& given = k.tensor ? *k.tensor : *v.tensor;
-      return invalid(where(given) + " has no counterpart for " + (k.tensor ? "V" : "K") + " of layer " +
+      return invalid(given.where() + " has no counterpart for " + (k.tensor ? "V" : "K") + " of layer " +
                      std::to_string(layer) + "; KV scales come in pairs" + kFix);
     }
     if (k.tensor == nullptr) {
@@ -127,7 +123,7 @@ Result<KvScales> read_kv_scales(const Checkpoint& checkpoint, int num_layers, bo
     scales.v.push_back(v.value);
   }
   if (first != nullptr && missing >= 0)
-    return invalid(where(*first) + " is a KV scale, but layer " + std::to_string(missing) +
+    return invalid(first->where() + " is a KV scale, but layer " + std::to_string(missing) +
                    " has none; all layers need them, or none" + kFix);
   if (first == nullptr && promised)
     return invalid(

@@ -328,15 +328,15 @@ std::shared_ptr<const WeightSource> packed_source(const PackedView& packed) {
 }
 
 Error overflows(const CheckpointTensor& tensor, float value, DType to) {
-  return invalid(*tensor.file + ": tensor \"" + printable(tensor.name()) + "\" holds " +
-                 std::to_string(value) + ", which is infinite in " + std::string(to_string(to)) +
-                 "; use --dtype " + (to == DType::f16 ? "bfloat16 or " : "") + "float32");
+  return invalid(tensor.where() + " holds " + std::to_string(value) + ", which is infinite in " +
+                 std::string(to_string(to)) + "; use --dtype " + (to == DType::f16 ? "bfloat16 or " : "") +
+                 "float32");
 }
 
 Error bad_mxfp4_scale(const CheckpointTensor& scales, int64_t block) {
   return invalid(
-      *scales.file + ": tensor \"" + printable(scales.name()) + "\" holds " +
-      std::to_string(static_cast<int>(scales.data[block])) + " for block " + std::to_string(block) +
+      scales.where() + " holds " + std::to_string(static_cast<int>(scales.data[block])) + " for block " +
+      std::to_string(block) +
       ", whose values are then beyond bfloat16; 255 isn't a number, 253 and 254 need small values; "
       "download the file again");
 }
