@@ -211,11 +211,13 @@ Status EngineSetup::check_speculative(const EngineConfig& config) const {
         "--speculative-attention-mode prefill: the prefill backend gives a row other bits than decode, so "
         "drafts would change answers; leave it out, or select one backend that claims chunking for both "
         "phases");
-  if (c.verify_in_prefill)
+  if (c.verify_in_prefill) {
     FOVEA_LOG(warning) << "--speculative-attention-mode prefill: drafts are verified by the decode backend, "
                           "which gives the same bits here";
-  if (device_.kind != DeviceKind::cpu)
+  }
+  if (device_.kind != DeviceKind::cpu) {
     FOVEA_LOG(warning) << "speculative decoding on a GPU is experimental: its tests have run on CPUs only";
+  }
   return {};
 }
 

@@ -30,7 +30,7 @@ std::string decoded(const std::string& quoted) {
   return value && value->string() ? *value->string() : quoted;
 }
 
-std::string quoted(std::string_view text) {
+std::string as_json(std::string_view text) {
   std::string out;
   append_string(out, text);
   return out;
@@ -712,12 +712,12 @@ bool AnswerParser::step_parameter() {
 
 /// A value as JSON, by the type that the tool's schema has for it.
 std::string AnswerParser::typed(const std::string& value) const {
-  if (as_string_) return quoted(value);
+  if (as_string_) return as_json(value);
   std::string types;
   if (const auto tool = format_.types.find(name_); tool != format_.types.end())
     if (const auto found = tool->second.find(key_); found != tool->second.end()) types = found->second;
   const bool raw = format_.tools == ToolFormat::deepseek_v32;
-  if (!raw && (types.empty() || types == "string")) return quoted(value);
+  if (!raw && (types.empty() || types == "string")) return as_json(value);
   const std::string text(trimmed(value));
   const auto parsed = text::parse_json(text, "value");
   if (parsed &&
@@ -725,7 +725,7 @@ std::string AnswerParser::typed(const std::string& value) const {
     return text;
   if (text == "True" || text == "False") return text == "True" ? "true" : "false";
   if (text == "None") return "null";
-  return quoted(value);
+  return as_json(value);
 }
 
 bool AnswerParser::step_value(AnswerDelta& out) {
@@ -738,7 +738,7 @@ bool AnswerParser::step_value(AnswerDelta& out) {
     if (value.starts_with("\n")) value.erase(0, 1);
     if (value.ends_with("\n")) value.pop_back();
   }
-  add_arguments((any_parameter_ ? ", " : "{") + quoted(key_) + ": " + typed(value), out);
+  add_arguments((any_parameter_ ? ", " : "{") + as_json(key_) + ": " + typed(value), out);
   any_parameter_ = true;
   mode_ = Mode::function;
   return true;
