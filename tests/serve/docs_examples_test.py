@@ -7,6 +7,7 @@ with a key" select its server. Every fence of those pages that contains curl or 
 
 Usage: docs_examples_test.py PROGRAM ROOT
 """
+import json
 import os
 import re
 import shlex
@@ -112,9 +113,10 @@ class Names(unittest.TestCase):
 
     def test_metrics(self):
         named = set(re.findall(r"`((?:vllm:|fovea_)\w+)`", read("docs/metrics.md")))
-        with Server(PROGRAM) as server:
+        drafts = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1})
+        with Server(PROGRAM, "--speculative-config", drafts) as server:
             for _ in range(100):  # until the machine's rates have been measured
-                server.complete("x", max_tokens=2)
+                server.complete("2, 4, 6, 2, 4, 6, 2, 4, 6,", max_tokens=16, ignore_eos=True)  # repeats, so there are drafts
                 there = set(re.findall(r"^# TYPE (\S+)", server.metrics().text, re.M))
                 if there == named:
                     return
