@@ -9,6 +9,7 @@
 #include <dnnl.hpp>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/bench_linear.h"
 
 namespace {

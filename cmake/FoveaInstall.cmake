@@ -27,7 +27,7 @@ target_include_directories(fovea_backend_abi INTERFACE $<INSTALL_INTERFACE:${CMA
 install(TARGETS fovea_backend_abi EXPORT foveaTargets)
 # fovea::conformance: for programs that contain a backend of their own in C++ and prove it. Includes are as in src/:
 # #include "conformance/prove.h".
-fovea_header_closure(conformance_headers conformance/prove.h attention/batch_check.h attention/merge.h device/stream.h)
+fovea_header_closure(conformance_headers conformance/prove.h attention/batch_check.h attention/merge.h base/thread_pool.h device/stream.h)
 foreach(header IN LISTS conformance_headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${CMAKE_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea/src/${folder})

@@ -1,139 +1,19 @@
 #pragma once
-// What an attention layer needs (AttentionSpec), what a backend offers (Capability), and how a backend is
-// chosen for each phase or refused with reasons (select, explain). Lengths are in tokens and sizes in
-// elements; names with "bytes" are in bytes.
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
+// How a backend is chosen for each phase of a model's attention layers (AttentionSpec), or refused with
+// reasons (select, explain), by what it offers (Capability).
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fovea/attention_config.h"
+#include "fovea/attention_spec.h"
+#include "fovea/backend_info.h"
 #include "fovea/capability.h"
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 
 namespace fovea {
-
-/// Which keys j a query at absolute position p = i + n_k - n_q sees. Every test that is set must hold. Spans
-/// (bidirectional multimodal spans) add keys to those; a packed mask replaces all tests except the spans.
-struct MaskSpec {
-  bool causal = true;     ///< j <= p (bottom-right aligned)
-  int window_left = -1;   ///< p - j <= window_left; -1 = unbounded. A model's sliding_window W is (W - 1, 0).
-  int window_right = -1;  ///< j - p <= window_right; -1 = unbounded
-  int chunk = 0;          ///< floor(j / chunk) == floor(p / chunk); 0 = off
-  int sink_tokens = 0;    ///< the first keys stay visible outside the window (StreamingLLM); 0 = off
-  bool spans = false;     ///< BatchMeta::spans is used
-  bool packed = false;    ///< BatchMeta::packed_mask is used; needs causal = false
-  bool tree = false;      ///< BatchMeta::tree_bias is used
-
-  bool operator==(const MaskSpec&) const = default;
-};
-
-/// What replaces softmax over keys in layers of LayerKind::linear: a state of fixed size for each head.
-enum class LinearAttention : uint8_t {
-  none,         ///< softmax
-  lightning,    ///< a decaying sum (MiniMax-Text-01)
-  gated_delta,  ///< the gated delta rule (Qwen3-Next; Kimi Linear, with a gate for each channel)
-  pointwise,    ///< SiLU of each score (HSTU)
-};
-/// "softmax", "lightning", "gated delta rule", "pointwise"
-std::string_view to_string(LinearAttention linear);
-
-/// What one attention layer needs; constant for the lifetime of the model.
-struct AttentionSpec {
-  int num_heads = 0;         ///< query heads Hq, a multiple of num_kv_heads
-  int num_kv_heads = 0;      ///< Hkv; query head h reads kv head h / (Hq / Hkv)
-  int head_dim = 0;          ///< D of Q and K
-  int v_head_dim = 0;        ///< Dv of V and O
-  float scale = 0.0f;        ///< multiplies q.k; required (no default, models differ)
-  float softcap = 0.0f;      ///< cap * tanh(s / cap) when > 0
-  DType dtype = DType::f32;  ///< Q and O
-  KvCacheDType kv_dtype = KvCacheDType::auto_;
-  bool kv_x_packed = false;  ///< the cache has KvLayout::x_packed
-  bool kv_shuffle = false;   ///< the cache has KvLayout::shuffle
-  AttentionType type = AttentionType::decoder;
-  LinearAttention linear = LinearAttention::none;  ///< other values: no KV pages, and masks don't apply
-  MaskSpec mask;
-  int page_size = 0;      ///< tokens per page; 0 = not given, the backend's preferred size is used
-  bool has_sink = false;  ///< learned per-head sink logits (AttentionArgs::sinks)
-  bool lse_includes_sink = false;
-  bool has_alibi = false;  ///< AttentionArgs::alibi_slopes
-  bool use_mla = false;    ///< head_dim and v_head_dim are then those of the absorbed form (576 and 512)
-  bool use_sparse = false;
-  /// For MLA prefill, which is not absorbed: a query head's dimensions without and with RoPE, and those of V.
-  int mla_nope_head_dim = 0, mla_rope_head_dim = 0, mla_v_head_dim = 0;
-  /// Features needed beyond the fields above: dcp, pcp, kv_connector, per_head_scales, verify, ...
-  FeatureSet needs;
-  bool fp64_accumulate = false;  ///< TORCH_NATIVE only: the reference of the tests
-
-  bool operator==(const AttentionSpec&) const = default;
-};
-
-/// The device that kernels would run on.
-struct DeviceInfo {
-  DeviceKind kind = DeviceKind::cpu;
-  int compute_capability = 0;
-  std::string name;
-  /// Shared memory in bytes per block (CUDA's opt-in maximum); 0 = shared_bytes_of(compute_capability).
-  int shared_bytes = 0;
-};
-
-/// Maximum shared memory in bytes per block on a CUDA device of this compute capability (10 * major + minor),
-/// from the table in the CUDA programming guide. Capabilities not in the table: the 48 KiB of every device; 0
-/// for 0.
-int shared_bytes_of(int compute_capability);
-
-/// One reason why a backend is refused, in vLLM's wording, and the nearest change that removes it.
-struct Reason {
-  std::string text;
-  std::string fix;
-};
-
-/// A family of kernels (KernelName::family) and why it is chosen, in one line.
-struct KernelFamily {
-  std::string_view name;
-  std::string why;
-};
-
-/// One backend, or one version of it (FLASH_ATTN has FA2, FA3 and FA4: rows of the same name).
-struct BackendInfo {
-  std::string_view name;  ///< vLLM's upper-case name
-  /// SGLang's and Mini-SGLang's lower-case names. For an MLA model they mean `mla_sibling`, if there is one.
-  std::vector<std::string_view> aliases = {};
-  std::string_view version = {};  ///< "FA3", "Native", ...; empty when there is only one
-  Capability capability = {};
-  /// Empty = built; else why this build has no kernel for it, the tail of "not in this build: ...". The
-  /// capability is then the row of the document that describes the backend.
-  std::string_view absent = {};
-  /// The row in vLLM's or SGLang's table, where `capability` differs from it; null = the same or none.
-  const Capability* documented = nullptr;
-  LinearAttention linear = LinearAttention::none;  ///< the only layers that it serves
-  std::string_view mla_sibling = {};
-  std::string_view prefill_partner = {};  ///< for a backend that only decodes: the backend for its prefill
-  std::string_view description = {};      ///< one line, for display
-  /// Families of kernels (KernelName::family) whose capabilities this row claims. A cell that only kernels of
-  /// other families serve is proven for those, and reported as theirs. Empty: any family.
-  std::vector<std::string_view> families = {};
-  /// Refusals that no single column of the table can express. With an empty fix, validation suggests another
-  /// backend.
-  std::function<std::optional<Reason>(const AttentionSpec&, const DeviceInfo&)> supports_combination =
-      nullptr;
-  /// What plan() would refuse on this device in this phase whatever the limits, because the kernels need more
-  /// than the device has (shared memory per block). An empty fix as above.
-  std::optional<Reason> (*check_kernels)(const BackendInfo&, const AttentionSpec&, const DeviceInfo&,
-                                         Phase) = nullptr;
-  /// Which of several kernel families serves a phase. nullopt: there is only one.
-  std::optional<KernelFamily> (*kernel_family)(const BackendInfo&, const AttentionSpec&, Phase) = nullptr;
-  /// The file of a backend that is built outside of Fovea (fovea/backend_library.h); empty = part of it.
-  std::string_view library = {};
-
-  /// "FLASH_ATTN (FA3)"
-  std::string label() const;
-};
 
 /// A backend that was considered, and every reason against it; none = it can serve. For a backend that is not
 /// built, the reasons include requirements that its documentation does not mention.

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "fovea/result_fwd.h"
+
 namespace fovea {
 
 enum class ErrorCode { invalid_argument, not_found, unsupported, out_of_memory, io, cancelled, internal };
@@ -65,8 +67,6 @@ class [[nodiscard]] Result<void> {
  private:
   std::variant<std::monostate, Error> error_;
 };
-
-using Status = Result<void>;
 
 }  // namespace fovea
 

@@ -4,6 +4,8 @@
 
 #include "attention/candidates.h"
 #include "base/same_name.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "attention/kv_view.h"
+#include "fovea/attention.h"
+#include "fovea/result.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {

@@ -1,7 +1,8 @@
 #pragma once
 // Checks that every backend makes before it trusts a spec or a step's arrays.
-#include "fovea/attention_backend.h"
-#include "fovea/result.h"
+#include "fovea/attention_step.h"
+#include "fovea/backend_info.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -5,6 +5,7 @@
 #include "attention/alternatives.h"
 #include "attention/other_build.h"
 #include "attention/priorities.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

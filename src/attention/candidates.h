@@ -8,6 +8,7 @@
 #include "attention/requests.h"
 #include "attention/resolve_name.h"
 #include "attention/validate.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "fovea/result.h"
+
 namespace fovea {
 
 KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int page_size, int head_dim,

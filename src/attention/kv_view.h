@@ -1,6 +1,8 @@
 #pragma once
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 // Strides of the KV layouts.
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 

@@ -2,6 +2,8 @@
 // Selects the prefill backend: for MLA models, whose prefill is not absorbed, one from a separate registry;
 // for a backend that only decodes, its partner; else any backend that serves the phase.
 #include "attention/candidates.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

@@ -2,7 +2,7 @@
 // Rows that are absent because of how this program was compiled.
 #include <string_view>
 
-#include "fovea/attention.h"
+#include "fovea/backend_info.h"
 
 namespace fovea {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "fovea/attention_config.h"
+
 namespace fovea {
 namespace {
 

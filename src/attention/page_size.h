@@ -1,6 +1,7 @@
 #pragma once
 // One page size for all backends that read the cache.
 #include "attention/selection_context.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

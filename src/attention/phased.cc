@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "attention/work.h"
+#include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {

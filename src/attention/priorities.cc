@@ -2,6 +2,9 @@
 
 #include <array>
 
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
+
 namespace fovea {
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/attention.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea {
 

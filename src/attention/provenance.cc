@@ -4,6 +4,8 @@
 
 #include "attention/mla_prefill.h"
 #include "attention/resolve_name.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

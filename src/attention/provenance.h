@@ -4,6 +4,7 @@
 
 #include "attention/page_size.h"
 #include "attention/selection_context.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 

@@ -5,6 +5,8 @@
 
 #include "attention/resolve_name.h"
 #include "base/same_name.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

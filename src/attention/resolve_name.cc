@@ -5,6 +5,7 @@
 
 #include "attention/other_build.h"
 #include "base/same_name.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/selection_context.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

@@ -7,6 +7,8 @@
 #include "attention/page_size.h"
 #include "attention/provenance.h"
 #include "base/check.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

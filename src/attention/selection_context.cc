@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/same_name.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

@@ -5,8 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/attention.h"
 #include "fovea/attention_backend.h"
+#include "fovea/attention_config.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea {
 

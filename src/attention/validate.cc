@@ -6,6 +6,7 @@
 
 #include "attention/kv_view.h"
 #include "attention/resolve_name.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

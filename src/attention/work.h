@@ -1,7 +1,8 @@
 #pragma once
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 // The minimum work of one layer of a step, independent of the backend: the bound that its time is compared
 // with.
-#include "fovea/attention_backend.h"
 
 namespace fovea {
 

@@ -1,12 +1,14 @@
 #include "audio/log_mel.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "audio/dft.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "files/mapped_file.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

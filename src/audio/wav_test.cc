@@ -1,4 +1,5 @@
 #include "audio/wav.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

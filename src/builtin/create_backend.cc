@@ -1,6 +1,7 @@
 #include "builtin/create_backend.h"
 
 #include "backends/cuda/factory.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

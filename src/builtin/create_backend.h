@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "fovea/attention_backend.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 

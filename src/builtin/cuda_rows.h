@@ -2,7 +2,7 @@
 // The rows of other engines' documents (compat/rows) that the project has CUDA kernels for.
 #include <optional>
 
-#include "fovea/attention.h"
+#include "fovea/backend_info.h"
 
 namespace fovea {
 

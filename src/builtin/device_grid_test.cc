@@ -10,6 +10,7 @@
 #include "backends/cuda/device_kernel.h"
 #include "backends/cuda/step_layout.h"
 #include "builtin/project_backends.h"
+#include "fovea/attention.h"
 
 namespace fovea::cuda {
 namespace {

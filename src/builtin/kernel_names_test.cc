@@ -7,6 +7,7 @@
 #include <string>
 
 #include "builtin/project_backends.h"
+#include "fovea/attention.h"
 
 namespace fovea::cuda {
 namespace {

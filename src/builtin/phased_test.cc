@@ -7,7 +7,9 @@
 #include <string>
 
 #include "backends/torch_native/torch_native.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "builtin/project_backends.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

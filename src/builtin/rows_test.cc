@@ -8,6 +8,8 @@
 #include "builtin/project_backends.h"
 #include "compat/rows/peer_tables.h"
 #include "compat/rows/rows.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 
 namespace fovea {
 namespace {

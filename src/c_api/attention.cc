@@ -10,6 +10,7 @@
 #include "c_api/spec.h"
 #include "c_api/structs.h"
 #include "device/stream.h"
+#include "fovea/attention.h"
 
 namespace fovea::c_api {
 namespace {

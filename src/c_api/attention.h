@@ -6,6 +6,7 @@
 #include "c_api/cache_view.h"
 #include "c_api/device.h"
 #include "c_api/step.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::c_api {
 

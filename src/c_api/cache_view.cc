@@ -3,8 +3,10 @@
 #include <climits>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "base/dtype_names.h"
+#include "fovea/result.h"
 
 namespace fovea::c_api {
 namespace {

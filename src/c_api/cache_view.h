@@ -1,7 +1,7 @@
 #pragma once
 // Converts callers' caches to views.
 #include "c_api/tensor.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 
 namespace fovea::c_api {
 

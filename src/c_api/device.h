@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "c_api/tensor.h"
 #include "device/stream.h"
-#include "fovea/attention.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea::c_api {
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "fovea/result.h"
+
 namespace fovea::c_api {
 
 Status apply_environment(AttentionConfig& config) {

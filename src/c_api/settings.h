@@ -1,7 +1,7 @@
 #pragma once
 // Environment settings, for programs without command-line flags.
 #include "fovea/attention_config.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::c_api {
 

@@ -1,4 +1,5 @@
 #include "c_api/settings.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 

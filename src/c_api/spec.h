@@ -1,7 +1,9 @@
 #pragma once
 // Converts fovea_attention_spec and fovea_limits to the internal types.
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 #include "fovea/c_api.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::c_api {
 

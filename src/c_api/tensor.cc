@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fovea/result.h"
+
 namespace fovea::c_api {
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "fovea/c_api.h"
 #include "fovea/dtype.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cache/cache_rows.h"
 
 namespace fovea::c_api {

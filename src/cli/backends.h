@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "fovea/attention_backend.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace CLI {
 class App;

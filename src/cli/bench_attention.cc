@@ -5,6 +5,7 @@
 #include "attention/kv_view.h"
 #include "backends/cpu_attn/bench.h"
 #include "base/dtype_names.h"
+#include "base/thread_pool.h"
 #include "cli/json_io.h"
 #include "cli/options.h"
 #include "kernels/cpu/machine.h"

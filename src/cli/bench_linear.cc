@@ -2,6 +2,7 @@
 // read bandwidth. Many rows are compute-bound: share of the fp32 FMA peak.
 #include <cstdio>
 
+#include "base/thread_pool.h"
 #include "cli/json_io.h"
 #include "cli/options.h"
 #include "kernels/cpu/bench_linear.h"

@@ -1,6 +1,7 @@
 // fovea bench machine: peak rates of the CPU, of which other benchmarks report shares, and the GPUs present.
 #include <cstdio>
 
+#include "base/thread_pool.h"
 #include "cli/json_io.h"
 #include "cli/options.h"
 #include "device/gpu.h"

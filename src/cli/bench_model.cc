@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/thread_pool.h"
 #include "cli/batch.h"
 #include "cli/profile_file.h"
 #include "device/gpu.h"

@@ -1,9 +1,10 @@
 #pragma once
 // Input history of `fovea chat`, kept between runs.
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cli {
 

@@ -13,6 +13,7 @@
 #include "compat/launch/environment.h"
 #include "compat/launch/foreign_flags.h"
 #include "files/text_file.h"
+#include "fovea/result.h"
 
 namespace fovea::cli {
 namespace {

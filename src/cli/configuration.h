@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cli {
 

@@ -13,6 +13,7 @@
 #include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
 #include "base/same_name.h"
+#include "base/thread_pool.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "conformance/prove.h"

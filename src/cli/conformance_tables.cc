@@ -3,6 +3,7 @@
 
 #include "attention/columns.h"
 #include "backends/cpu_attn/bench.h"
+#include "base/thread_pool.h"
 #include "cli/conformance.h"
 #include "cli/json_io.h"
 

@@ -2,7 +2,7 @@
 // fovea docs: documentation pages generated from the tables.
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace CLI {
 class App;

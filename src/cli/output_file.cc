@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "cli/end_signals.h"
+#include "fovea/result.h"
 
 namespace fovea::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/row_journal.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cli {
 

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "fovea/result.h"
+
 namespace fovea::cli {
 namespace {
 

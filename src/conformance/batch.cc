@@ -11,6 +11,7 @@
 #include "base/float16.h"
 #include "base/float8.h"
 #include "conformance/textbook_mask.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "backends/torch_native/torch_native.h"
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "conformance/mutant.h"
 #include "conformance/run.h"
 

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "attention/kv_view.h"
+#include "fovea/attention.h"
+#include "fovea/backend_info.h"
 
 namespace fovea::conformance {
 namespace {

@@ -9,6 +9,7 @@
 #include "attention/columns.h"
 #include "conformance/batch.h"
 #include "conformance/pairwise.h"
+#include "fovea/backend_info.h"
 
 namespace fovea::conformance {
 

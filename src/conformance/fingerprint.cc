@@ -3,6 +3,7 @@
 #include <span>
 
 #include "conformance/case_space.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "attention/kv_view.h"
 #include "conformance/invariance.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 namespace {

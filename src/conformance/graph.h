@@ -5,6 +5,7 @@
 
 #include "conformance/case_space.h"
 #include "conformance/run.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 

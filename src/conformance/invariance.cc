@@ -4,6 +4,8 @@
 
 #include "attention/kv_view.h"
 #include "base/check.h"
+#include "base/thread_pool.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 namespace {

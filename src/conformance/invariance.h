@@ -4,8 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "base/thread_pool.h"
 #include "conformance/case_space.h"
 #include "conformance/run.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 

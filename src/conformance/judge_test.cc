@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "backends/torch_native/torch_native.h"
+#include "base/thread_pool.h"
 #include "conformance/mutant.h"
 #include "conformance/run.h"
 

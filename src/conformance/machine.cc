@@ -1,10 +1,13 @@
 #include "conformance/machine.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/aligned.h"
 #include "base/check.h"
+#include "base/thread_pool.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {
@@ -53,6 +56,10 @@ class HostSession : public DeviceSession {
 };
 
 }  // namespace
+
+Status Machine::fault() const {
+  return {};
+}
 
 Result<std::unique_ptr<DeviceSession>> HostMachine::open_session() {
   return std::unique_ptr<DeviceSession>(std::make_unique<HostSession>(pool_));

@@ -6,9 +6,13 @@
 #include <memory>
 #include <span>
 
-#include "base/thread_pool.h"
 #include "device/stream.h"
-#include "fovea/attention.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
+
+namespace fovea {
+class ThreadPool;
+}
 
 namespace fovea::conformance {
 
@@ -55,7 +59,7 @@ class Machine {
   /// Opens a session, after waiting for others to finish. Error: the device is lost.
   virtual Result<std::unique_ptr<DeviceSession>> open_session() = 0;
   /// The error by which a case made the device unusable; later results are invalid.
-  virtual Status fault() const { return {}; }
+  virtual Status fault() const;
 };
 
 /// The CPU, with a thread team for a backend's work.

@@ -4,15 +4,18 @@
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/device_facts.h"
+#include "base/thread_pool.h"
 #include "conformance/machine.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_memory.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {

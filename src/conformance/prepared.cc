@@ -1,6 +1,8 @@
 #include "conformance/prepared.h"
 
+#include "base/thread_pool.h"
 #include "conformance/graph.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 

@@ -4,6 +4,7 @@
 
 #include "conformance/invariance.h"
 #include "conformance/uses.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 

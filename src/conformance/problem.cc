@@ -8,6 +8,7 @@
 
 #include "base/float16.h"
 #include "base/float8.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea::conformance {
 namespace {

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "conformance/random.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 
 namespace fovea::conformance {
 

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/json_depth.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {

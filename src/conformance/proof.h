@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::conformance {
 

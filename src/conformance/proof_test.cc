@@ -1,4 +1,5 @@
 #include "conformance/proof.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/thread_pool.h"
 #include "conformance/prover.h"
+#include "fovea/attention.h"
 
 namespace fovea::conformance {
 namespace {

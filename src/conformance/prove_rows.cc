@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/thread_pool.h"
 #include "conformance/prover.h"
 
 namespace fovea::conformance {

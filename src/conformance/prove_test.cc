@@ -10,6 +10,7 @@
 
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
+#include "base/thread_pool.h"
 #include "conformance/case_space.h"
 #include "conformance/mutant.h"
 #include "conformance/prover.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/thread_pool.h"
 #include "conformance/prepared.h"
 #include "conformance/prove.h"
 #include "conformance/tally.h"

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "conformance/problem.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea::conformance {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "attention/kv_view.h"
 #include "conformance/run.h"
+#include "fovea/attention.h"
 
 namespace fovea::conformance {
 namespace {

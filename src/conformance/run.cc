@@ -4,6 +4,7 @@
 
 #include "attention/kv_view.h"
 #include "backends/torch_native/torch_native.h"
+#include "base/thread_pool.h"
 
 namespace fovea::conformance {
 

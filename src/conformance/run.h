@@ -6,9 +6,13 @@
 #include <vector>
 
 #include "base/cpu_features.h"
-#include "base/thread_pool.h"
 #include "conformance/batch.h"
 #include "conformance/target.h"
+#include "fovea/attention_backend.h"
+
+namespace fovea {
+class ThreadPool;
+}
 
 namespace fovea::conformance {
 

@@ -7,6 +7,7 @@
 #include "backends/cuda/kernel_choice.h"
 #include "builtin/project_backends.h"
 #include "conformance/case_space.h"
+#include "fovea/attention.h"
 
 namespace fovea::conformance {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/float16.h"
+#include "fovea/result.h"
 
 namespace fovea::conformance {
 namespace {

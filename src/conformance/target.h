@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "conformance/machine.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
+#include "fovea/backend_info.h"
 
 namespace fovea::conformance {
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "conformance/problem.h"
+#include "fovea/attention_spec.h"
 
 namespace fovea::conformance {
 

@@ -3,6 +3,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/thread_pool.h"
 #include "fovea/stream.h"
 
 namespace fovea {

@@ -2,9 +2,10 @@
 // An execution queue. A CPU stream is a thread pool on which every call is synchronous; on a GPU, calls queue
 // work.
 #include "base/check.h"
-#include "base/thread_pool.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 class CudaStream;
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "gtest/gtest.h"
 

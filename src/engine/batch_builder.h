@@ -7,7 +7,7 @@
 #include "attention/phased.h"
 #include "engine/encoder_batch.h"
 #include "engine/sequence.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 #include "model/model.h"
 
 namespace fovea {

@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "files/text_file.h"
+#include "fovea/result.h"
 #include "text/json_value.h"
 
 namespace fovea {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

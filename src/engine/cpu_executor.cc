@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_pool.h"
 #include "engine/logit_rows.h"
 #include "profile/scopes.h"
 

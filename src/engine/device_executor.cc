@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "engine/graph_buckets.h"
 #include "ops/op_work.h"
 

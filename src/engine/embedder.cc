@@ -8,6 +8,7 @@
 #include "base/aligned.h"
 #include "base/log.h"
 #include "base/same_name.h"
+#include "base/thread_pool.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/engine_gpu.h"

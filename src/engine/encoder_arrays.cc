@@ -1,6 +1,7 @@
 #include "engine/encoder_arrays.h"
 
 #include "base/check.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

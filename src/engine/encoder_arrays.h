@@ -2,7 +2,7 @@
 // The arrays of the encoder's own attention on a device that is not the CPU.
 #include <cstdint>
 
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 #include "tensor/buffer.h"
 
 namespace fovea {

@@ -6,7 +6,7 @@
 
 #include "engine/ragged_batch.h"
 #include "engine/sequence.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 #include "model/model.h"
 
 namespace fovea {

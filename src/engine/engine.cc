@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/same_name.h"
+#include "base/thread_pool.h"
 #include "engine/core.h"
 #include "engine/cpu_executor.h"
 #include "engine/device_executor.h"

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "engine/device_queue.h"
-#include "fovea/attention.h"
-#include "fovea/result.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 #include "ops/ops.h"
 
 namespace fovea {

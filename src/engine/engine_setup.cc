@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"

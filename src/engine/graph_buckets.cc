@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "fovea/result.h"
+
 namespace fovea {
 namespace {
 

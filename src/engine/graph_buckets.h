@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

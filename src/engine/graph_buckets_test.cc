@@ -1,7 +1,9 @@
 #include "engine/graph_buckets.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <string>
 
 namespace fovea {
 namespace {

@@ -6,6 +6,8 @@
 #include <limits>
 #include <sstream>
 
+#include "fovea/result.h"
+
 namespace fovea {
 namespace {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -1,4 +1,5 @@
 #include "engine/kv_sizing.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "engine/token_counts.h"
 #include "fovea/engine.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/sample/edit_block.h"
 #include "model/config.h"
 #include "text/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fovea/engine.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 
 namespace fovea {
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 
+#include "base/thread_pool.h"
 #include "engine/token_constraint_test_support.h"
 #include "ops/cpu_ops.h"
 

@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json_depth.h"
 #include "base/printable.h"
 #include "files/text_file.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {
@@ -130,6 +132,10 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
 const CheckpointTensor* Checkpoint::find(std::string_view name) const {
   const auto it = std::ranges::lower_bound(tensors_, name, {}, &CheckpointTensor::name);
   return it != tensors_.end() && it->name() == name ? &*it : nullptr;
+}
+
+Status CheckpointTensor::read(uint64_t first, std::span<std::byte> to) const {
+  return map->read(entry->begin + first, to);
 }
 
 void Checkpoint::prefetch() const {

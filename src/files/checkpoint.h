@@ -8,7 +8,7 @@
 
 #include "files/mapped_file.h"
 #include "files/safetensors.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 
@@ -23,7 +23,7 @@ struct CheckpointTensor {
   std::string where() const;  ///< the file and the tensor's printable name, for messages
   size_t bytes() const { return static_cast<size_t>(entry->end - entry->begin); }
   /// Bytes [first, first + to.size()) of the tensor, by MappedFile::read().
-  Status read(uint64_t first, std::span<std::byte> to) const { return map->read(entry->begin + first, to); }
+  Status read(uint64_t first, std::span<std::byte> to) const;
 };
 
 class Checkpoint {

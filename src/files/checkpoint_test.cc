@@ -7,6 +7,7 @@
 
 #include "../tests/support/safetensors_writer.h"
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

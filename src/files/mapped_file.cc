@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fovea/result.h"
+
 namespace fovea {
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/printable.h"
 #include "files/text_file.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -2,7 +2,7 @@
 // A model's folder: found by its path or its hub id, and checked.
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/printable.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

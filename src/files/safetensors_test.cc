@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../tests/support/safetensors_writer.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -1,6 +1,7 @@
 #include "files/text_file.h"
 
 #include "files/mapped_file.h"
+#include "fovea/result.h"
 
 namespace fovea {
 

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -7,6 +7,7 @@
 #include "attention/kv_view.h"
 #include "base/check.h"
 #include "device/stream.h"
+#include "fovea/result.h"
 #include "kernels/cache/kv_writer.h"
 #include "kv/byte_count.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "fovea/attention_backend.h"
-#include "fovea/result.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 #include "kv/kv_group.h"
 #include "tensor/buffer.h"
 

@@ -1,6 +1,7 @@
 #include "kv/kv_cache.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +12,9 @@
 #include <tuple>
 
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
+#include "fovea/result.h"
 
 // Without this option, the sanitizers' allocators abort where malloc returns null.
 extern "C" const char* __asan_default_options() {

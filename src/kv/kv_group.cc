@@ -7,6 +7,7 @@
 
 #include "attention/kv_view.h"
 #include "base/dtype_names.h"
+#include "fovea/result.h"
 #include "kv/byte_count.h"
 
 namespace fovea {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fovea/dtype.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

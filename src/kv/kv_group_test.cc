@@ -1,6 +1,8 @@
 #include "kv/kv_group.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
+#include <utility>
 
 #include <limits>
 #include <string>

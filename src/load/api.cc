@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_depth.h"
+#include "fovea/result.h"
 
 namespace fovea::load {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "load/stream_receiver.h"
 #include "load/target.h"
 

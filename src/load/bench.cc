@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "fovea/result.h"
 #include "load/arrivals.h"
 #include "load/client.h"
 #include "load/draft_counts.h"

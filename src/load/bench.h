@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "fovea/speculative.h"
 #include "load/api.h"
 #include "load/dataset.h"

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fovea/result.h"
 
 namespace fovea::load {
 namespace {

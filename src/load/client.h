@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "load/response_parser.h"
 #include "load/target.h"
 

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 
 namespace fovea::load {
 namespace {

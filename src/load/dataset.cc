@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "fovea/result.h"
 #include "load/random.h"
 
 namespace fovea::load {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "load/api.h"
 
 namespace fovea::load {

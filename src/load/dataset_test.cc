@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 #include "load/arrivals.h"
 #include "load/random.h"
 

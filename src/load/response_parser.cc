@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "fovea/result.h"
+
 namespace fovea::load {
 namespace {
 

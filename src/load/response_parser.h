@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::load {
 

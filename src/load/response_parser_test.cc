@@ -1,4 +1,5 @@
 #include "load/response_parser.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

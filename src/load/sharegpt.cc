@@ -1,7 +1,9 @@
 // Streaming parser of ShareGPT files: of hundreds of megabytes, only two strings per conversation are kept.
 #include <istream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "fovea/result.h"
 #include "load/dataset.h"
 
 namespace fovea::load {

@@ -1,5 +1,7 @@
 #include "load/sse_parser.h"
 
+#include "fovea/result.h"
+
 namespace fovea::load {
 
 Status SseParser::feed(std::string_view bytes, const OnEvent& on_event) {

@@ -1,4 +1,5 @@
 #include "load/sse_parser.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "fovea/result.h"
+
 namespace fovea::load {
 namespace {
 

@@ -1,4 +1,5 @@
 #include "load/statistics.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

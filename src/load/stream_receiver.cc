@@ -1,5 +1,7 @@
 #include "load/stream_receiver.h"
 
+#include "fovea/result.h"
+
 namespace fovea::load {
 
 void StreamReceiver::on_start(double now) {

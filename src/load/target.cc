@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "fovea/result.h"
+
 namespace fovea::load {
 namespace {
 

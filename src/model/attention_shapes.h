@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/attention.h"
-#include "fovea/result.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -1,5 +1,7 @@
 // The attention specs read from each family's config.json, and errors for invalid ones.
 #include "model/attention_shapes.h"
+#include "fovea/attention.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

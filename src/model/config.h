@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "fovea/dtype.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cpu/activation.h"
 #include "model/quantization.h"
 #include "ops/moe_router.h"

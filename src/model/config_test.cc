@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../tests/support/temp_dir.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

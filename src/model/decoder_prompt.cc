@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "fovea/result.h"
+
 namespace fovea {
 
 Result<std::vector<int32_t>> default_decoder_prompt(const ModelConfig& config) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 
 namespace fovea {
 namespace {

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/thread_pool.h"
 #include "fovea/dtype.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 class DummyWeights {
  public:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/thread_pool.h"
 
 namespace fovea {
 namespace {

@@ -1,5 +1,6 @@
 #include "model/encoder_blocks.h"
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/ops.h"
 
 namespace fovea {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backends/cpu_attn/cpu_attn.h"
+#include "base/thread_pool.h"
 #include "model/config_fields.h"
 #include "model/family.h"
 #include "model/model_test_support.h"

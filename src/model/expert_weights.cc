@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "base/printable.h"
+#include "base/thread_pool.h"
 #include "model/mxfp4.h"
 #include "model/weights.h"
 

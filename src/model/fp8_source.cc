@@ -8,6 +8,7 @@
 
 #include "base/float8.h"
 #include "base/printable.h"
+#include "fovea/result.h"
 #include "model/value_types.h"
 
 namespace fovea {

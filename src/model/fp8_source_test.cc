@@ -8,6 +8,7 @@
 #include "../tests/support/safetensors_writer.h"
 #include "../tests/support/temp_dir.h"
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "model/weights.h"
 
 namespace fovea {

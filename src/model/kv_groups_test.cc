@@ -1,4 +1,5 @@
 #include "model/kv_groups.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 

@@ -8,6 +8,7 @@
 
 #include "base/float16.h"
 #include "base/printable.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

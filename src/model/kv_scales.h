@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "files/checkpoint.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

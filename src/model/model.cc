@@ -102,6 +102,9 @@ int64_t Model::activation_bytes(Ops&, int, int) const {
   FOVEA_CHECK(false);
 }
 
+Status Model::place(Ops& ops, Stream& stream) {
+  return place(ops, stream, {});
+}
 Status Model::place(Ops&, Stream&, const PlaceOptions&) {
   return only_on_cpu(config());
 }

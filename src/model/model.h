@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "device/stream.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 #include "fovea/load_progress.h"
 #include "kv/kv_cache.h"
 #include "model/config.h"
@@ -108,7 +109,7 @@ class Model {
   /// forward_tensors() replaces forward(). Errors: the model runs on the CPU only, or the device's operations
   /// do not support its weights, with all reasons. Throws std::bad_alloc.
   virtual Status place(Ops& ops, Stream& stream, const PlaceOptions& options);
-  Status place(Ops& ops, Stream& stream) { return place(ops, stream, {}); }
+  Status place(Ops& ops, Stream& stream);
   /// The memory that place(), and then reserve(), take on the device of `ops`, exactly, each in one
   /// allocation; only with operations that have a packed_format(). Nothing is allocated or read. After
   /// place(), with the same `ops`, what it has taken.

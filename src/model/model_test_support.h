@@ -16,6 +16,7 @@
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/linear.h"
 #include "model/gemma.h"
 #include "model/granite.h"

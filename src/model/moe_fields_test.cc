@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "fovea/result.h"
 #include "model/config.h"
 
 namespace fovea {

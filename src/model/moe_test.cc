@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/thread_pool.h"
 #include "model/decoder_forward.h"
 #include "model/moe_test_support.h"
 #include "ops/cpu_ops.h"

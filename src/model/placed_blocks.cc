@@ -1,5 +1,7 @@
 #include "model/placed_blocks.h"
 
+#include "fovea/attention.h"
+
 namespace fovea {
 
 NormWeight place(const BiasedNorm& norm, float eps, WeightPlacement& placement) {

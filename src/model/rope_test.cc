@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/ops.h"
 
 namespace fovea {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/printable.h"
+#include "fovea/result.h"
 #include "model/mxfp4.h"
 #include "model/value_types.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread_pool.h"
 
 namespace fovea {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "model/fp8_source.h"
 #include "model/value_types.h"
 

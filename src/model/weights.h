@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/aligned.h"
-#include "base/thread_pool.h"
 #include "files/checkpoint.h"
 #include "fovea/dtype.h"
 #include "fovea/load_progress.h"
@@ -20,6 +19,8 @@
 #include "model/weight_source.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// `value` rounded to `dtype` (to nearest even).
 float round_to(float value, DType dtype);

@@ -1,9 +1,10 @@
 #pragma once
 // A mixture of experts on the CPU: each expert's rows are collected, run through its MLP, and added back.
-#include "base/thread_pool.h"
 #include "ops/ops.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// Ops::experts and Ops::expert_scratch.
 void run_experts_on_cpu(const ExpertWeights& weights, const Tensor& x, const Routing& routing,

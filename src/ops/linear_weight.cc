@@ -1,5 +1,7 @@
 #include "ops/linear_weight.h"
 
+#include "fovea/result.h"
+
 namespace fovea {
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "tensor/tensor.h"
 
 namespace fovea {

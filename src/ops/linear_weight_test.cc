@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "fovea/result.h"
 #include "tensor/device.h"
 
 namespace fovea {

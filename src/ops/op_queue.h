@@ -1,6 +1,7 @@
 #pragma once
 // Queues the operations of one step on a stream, so that a forward pass reads as a list of them: shapes and
 // devices are checked here, and the first error is kept.
+#include "fovea/attention.h"
 #include "ops/ops.h"
 #include "profile/scopes.h"
 

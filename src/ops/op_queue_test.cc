@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/ops.h"
 #include "ops/cpu_ops.h"
 

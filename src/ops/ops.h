@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "device/stream.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
 #include "ops/linear_weight.h"

@@ -5,7 +5,9 @@
 
 #include <atomic>
 
+#include "base/thread_pool.h"
 #include "device/stream.h"
+#include "fovea/attention.h"
 #include "plugin/convert.h"
 #include "plugin/fake_library.h"
 

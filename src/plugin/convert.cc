@@ -1,5 +1,6 @@
 #include "plugin/convert.h"
 
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "plugin/enums.h"
 

@@ -1,7 +1,12 @@
 #pragma once
 // Converts the C++ structs of the backend interface to those of the ABI. Both reference the same arrays.
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 #include "fovea/backend_abi.h"
+
+namespace fovea {
+class Stream;
+}
 
 namespace fovea::plugin {
 

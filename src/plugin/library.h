@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "plugin/table.h"
 
 namespace fovea::plugin {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "attention/columns.h"
+#include "fovea/attention.h"
 #include "plugin/enums.h"
 #include "plugin/fake_library.h"
 

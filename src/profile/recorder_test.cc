@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "profile/kernel_name.h"
 #include "profile/scopes.h"

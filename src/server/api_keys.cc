@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "server/text.h"
 
 namespace fovea::server {

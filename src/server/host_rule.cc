@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "server/text.h"
 
 namespace fovea::server {

@@ -1,4 +1,5 @@
 #include "server/host_rule.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,8 @@
 #include "tensor/arena.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include <cstdlib>
 #include <map>

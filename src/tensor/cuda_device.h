@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "device/stream.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "tensor/device.h"
 
 namespace fovea {

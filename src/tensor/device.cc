@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/aligned.h"
+#include "fovea/result.h"
 
 namespace fovea {
 

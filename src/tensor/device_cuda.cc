@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 #include "tensor/cuda_device.h"
 
 namespace fovea {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "fovea/result.h"
 #include "tensor/device.h"
 
 namespace fovea {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"

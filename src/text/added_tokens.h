@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/json_value.h"
 #include "text/span.h"
 

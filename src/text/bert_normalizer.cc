@@ -1,6 +1,7 @@
 // BertNormalizer: drops control characters, sets Chinese characters apart, strips accents, lower-cases.
 #include <optional>
 
+#include "fovea/result.h"
 #include "text/normalizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"

@@ -5,6 +5,7 @@
 #include <queue>
 #include <ranges>
 
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/utf8.h"
 

@@ -1,4 +1,5 @@
 #include "text/bpe.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 // ByteLevel: optionally cuts with GPT-2's pattern, then spells every byte in the byte-level alphabet.
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/pre_tokenizer.h"
 #include "text/regex.h"

@@ -1,5 +1,6 @@
 // Pre-tokenizers that look at one character at a time: Digits, Punctuation, WhitespaceSplit,
 // CharDelimiterSplit, Whitespace and BertPreTokenizer.
+#include "fovea/result.h"
 #include "text/pre_tokenizer.h"
 #include "text/split_pre_tokenizer.h"
 #include "text/unicode.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_json.h"
 #include "text/jinja_lexer.h"

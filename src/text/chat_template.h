@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

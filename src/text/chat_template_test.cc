@@ -1,4 +1,5 @@
 #include "text/chat_template.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // this file tests its limits: what is refused, and with which message.
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "text/chat_template.h"
 
 namespace fovea {

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fovea/result.h"
+
 namespace fovea::text {
 namespace {
 

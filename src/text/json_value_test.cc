@@ -1,4 +1,5 @@
 #include "text/json_value.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

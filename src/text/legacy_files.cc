@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "fovea/result.h"
 #include "text/json_value.h"
 #include "text/utf8.h"
 #include "text/vocabulary.h"

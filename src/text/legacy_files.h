@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/tokenizer_config.h"
 
 namespace fovea::text {

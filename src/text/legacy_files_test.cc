@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/json_value.h"
 #include "text/tokenizer.h"

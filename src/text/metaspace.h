@@ -2,7 +2,7 @@
 // Metaspace: a blank becomes a visible character (SentencePiece's U+2581) in front of the next word.
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/json_value.h"
 
 namespace fovea::text {

@@ -1,3 +1,4 @@
+#include "fovea/result.h"
 #include "text/metaspace.h"
 #include "text/pre_tokenizer.h"
 #include "text/utf8.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "fovea/result.h"
+
 namespace fovea::text {
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "text/utf8.h"
 
 namespace fovea::text {

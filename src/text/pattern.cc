@@ -1,5 +1,7 @@
 #include "text/pattern.h"
 
+#include "fovea/result.h"
+
 namespace fovea::text {
 
 Result<Pattern> Pattern::parse(const Json* spec, std::string_view path) {

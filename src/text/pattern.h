@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/json_value.h"
 #include "text/regex.h"
 #include "text/span.h"

@@ -1,5 +1,6 @@
 #include "text/post_processor.h"
 
+#include "fovea/result.h"
 #include "text/vocabulary.h"
 
 namespace fovea::text {

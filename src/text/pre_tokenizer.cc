@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
+
 namespace fovea::text {
 namespace {
 

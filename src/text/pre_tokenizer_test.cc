@@ -1,4 +1,5 @@
 #include "text/pre_tokenizer.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

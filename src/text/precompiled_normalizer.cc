@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "fovea/result.h"
 #include "text/normalizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "fovea/result.h"
 #include "text/json_value.h"
 #include "text/utf8.h"
 

@@ -2,9 +2,10 @@
 // Regular expressions of pre-tokenizers: Oniguruma syntax as tokenizer.json writes it, run by PCRE2 with JIT.
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/span.h"
 
 namespace fovea::text {

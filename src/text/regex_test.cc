@@ -1,6 +1,8 @@
 #include "text/regex.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
+#include <string>
 
 namespace fovea::text {
 namespace {

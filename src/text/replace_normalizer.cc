@@ -1,6 +1,7 @@
 // Replace and Prepend.
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "text/normalizer.h"
 #include "text/pattern.h"
 

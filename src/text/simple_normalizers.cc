@@ -1,4 +1,5 @@
 // Normalizers with few or no settings: Unicode forms, Lowercase, Strip, StripAccents, Nmt, ByteLevel.
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/normalizer.h"
 #include "text/unicode.h"

@@ -1,6 +1,7 @@
 // Split: cuts at the matches of a pattern; `behavior` decides what happens to the matches.
 #include "text/split_pre_tokenizer.h"
 
+#include "fovea/result.h"
 #include "text/pattern.h"
 #include "text/pre_tokenizer.h"
 

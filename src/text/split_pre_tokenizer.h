@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/json_value.h"
 #include "text/span.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/metaspace.h"
 #include "text/normalizer.h"

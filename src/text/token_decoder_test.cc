@@ -1,4 +1,5 @@
 #include "text/token_decoder.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

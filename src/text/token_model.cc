@@ -1,5 +1,7 @@
 #include "text/token_model.h"
 
+#include "fovea/result.h"
+
 namespace fovea::text {
 namespace {
 

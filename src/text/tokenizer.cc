@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "fovea/result.h"
 #include "text/added_tokens.h"
 #include "text/byte_level.h"
 #include "text/legacy_files.h"

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "fovea/result.h"
 #include "text/json_value.h"
 #include "text/vocabulary.h"
 

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <utility>
 
 #include <filesystem>
 #include <fstream>
 #include <random>
 
+#include "fovea/result.h"
 #include "text/byte_level.h"
 #include "text/utf8.h"
 

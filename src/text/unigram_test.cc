@@ -1,4 +1,5 @@
 #include "text/unigram.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "fovea/result.h"
 #include "text/utf8.h"
 
 namespace fovea::text {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "text/json_value.h"
 
 namespace fovea::text {

@@ -1,4 +1,5 @@
 // WordLevel: a piece is a token or unknown.
+#include "fovea/result.h"
 #include "text/token_model.h"
 
 namespace fovea::text {

@@ -1,5 +1,6 @@
 #include "text/word_piece.h"
 
+#include "fovea/result.h"
 #include "text/utf8.h"
 
 namespace fovea::text {

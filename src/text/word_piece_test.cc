@@ -1,4 +1,5 @@
 #include "text/word_piece.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,10 @@
 #include <map>
 
 #include "base/cpu_features.h"
+#include "base/thread_pool.h"
 #include "conformance/run.h"
+#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 namespace {

@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "base/cpu_features.h"
+#include "base/thread_pool.h"
 #include "conformance/invariance.h"
+#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "attention/kv_view.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "device/cuda/cuda_test_support.h"
 #include "device/stream.h"
 #include "kernels/cpu/ops.h"

@@ -12,6 +12,7 @@
 #include "backends/torch_native/torch_native.h"
 #include "base/float16.h"
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "device/cuda/cuda_graph.h"
 #include "device/cuda/cuda_test_support.h"
 #include "device/stream.h"

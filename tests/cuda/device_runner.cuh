@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "device_case.h"
+#include "fovea/result.h"
 #include "kernels/cuda/sm80/kernel_info.h"
 #include "kernels/cuda/sm80/launch.h"
 

@@ -1,6 +1,7 @@
 // Device program of the experts: `cuda_experts check` is the test, `cuda_experts bench` prints times.
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "codes_case.cuh"
 #include "kernels/cuda/experts/experts.h"

@@ -2,6 +2,7 @@
 // Throughput of prefill kernels, counting the FLOPs of visible pairs only.
 #include <unistd.h>
 
+#include "fovea/result.h"
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_bench.cuh"
 

@@ -2,6 +2,7 @@
 // Times of the linear layers: few rows against a plain read of the weights, many rows in TFLOP/s.
 #include <functional>
 
+#include "fovea/result.h"
 #include "linear_check.cuh"
 
 namespace fovea::cuda {

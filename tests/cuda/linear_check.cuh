@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "device/cuda/cuda_graph.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/launchers.h"
 #include "linear_device.cuh"
 

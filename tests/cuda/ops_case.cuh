@@ -2,6 +2,7 @@
 // Shared by the device programs of the row operations and the experts: matrices on the device whose gaps and
 // outputs are poisoned, comparisons, and times.
 #include <cuda_runtime.h>
+#include <utility>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "base/float16.h"
 #include "device/cuda/cuda_stream.h"
 #include "fovea/dtype.h"
+#include "fovea/result.h"
 
 namespace fovea::cuda {
 

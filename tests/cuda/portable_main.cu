@@ -3,6 +3,7 @@
 #include "kernels/cuda/portable/launch.h"
 
 #include "extend_bench.cuh"
+#include "fovea/result.h"
 #include "problems.h"
 #include "sm80_check.cuh"
 

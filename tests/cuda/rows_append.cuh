@@ -1,6 +1,10 @@
 #pragma once
 // Checks of launch_norm_rope_append(): q and K against fp64, the cache's bytes against the CPU's writer.
+#include <type_traits>
+#include <utility>
+
 #include "attention/kv_view.h"
+#include "base/thread_pool.h"
 #include "kernels/cache/kv_writer.h"
 #include "kernels/cuda/append/append.h"
 #include "ops_case.cuh"

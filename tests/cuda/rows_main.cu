@@ -1,6 +1,7 @@
 // Device program of the row operations: `cuda_rows check` is the test, `cuda_rows bench` prints times.
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "kernels/cuda/rows/route.h"
 #include "kernels/cuda/rows/row_ops.h"

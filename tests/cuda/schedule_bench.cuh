@@ -1,5 +1,6 @@
 #pragma once
 // Times of scheduling a step: from its arrays to its work items.
+#include "fovea/result.h"
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_bench.cuh"
 

@@ -1,5 +1,6 @@
 #pragma once
 // Compares the work items that the device writes for a step with those that the host makes from its plan.
+#include "fovea/result.h"
 #include "kernels/cuda/common/schedule.h"
 #include "sm80_check.cuh"
 

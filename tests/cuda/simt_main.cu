@@ -1,5 +1,6 @@
 // Device program of the CUDA-core decode kernels: `cuda_simt check`, `cuda_simt small` for a sanitizer and
 // `cuda_simt bench`.
+#include "fovea/result.h"
 #include "kernels/cuda/simt/launch.h"
 #include "sm80_bench.cuh"
 #include "sm80_check.cuh"

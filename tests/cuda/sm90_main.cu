@@ -2,6 +2,7 @@
 // a sanitizer, `bench` (or one part of it: `prefill`, `decode`). Problems that sm90::select refuses are
 // skipped and counted.
 #include "extend_bench.cuh"
+#include "fovea/result.h"
 #include "kernels/cuda/sm90/launch.h"
 #include "problems.h"
 #include "sm80_check.cuh"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "attention/kv_view.h"
-#include "fovea/attention.h"
 #include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
 #include "model/encoder_test_support.h"
 #include "model/kv_groups.h"
 #include "model/model.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "model/placed_weights.h"
 #include "ops/op_queue.h"
 #include "tensor/buffer.h"

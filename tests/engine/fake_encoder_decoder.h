@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/result.h"
 #include "model/model.h"
 
 namespace fovea::test {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "fovea/attention_backend.h"
 #include "fovea/engine.h"
 #include "gtest/gtest.h"
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/thread_pool.h"
 #include "engine/model_drafter.h"
 #include "tests/engine/storm.h"
 #include "tests/support/temp_dir.h"

@@ -7,6 +7,7 @@
 #include <random>
 #include <tuple>
 
+#include "base/thread_pool.h"
 #include "engine/model_runner.h"
 #include "model/kv_groups.h"
 #include "tests/engine/fixture.h"

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/thread_pool.h"
 #include "engine/sequence.h"
 #include "fovea/embed.h"
 #include "gmock/gmock.h"

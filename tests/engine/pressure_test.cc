@@ -4,6 +4,7 @@
 #include <random>
 #include <tuple>
 
+#include "base/thread_pool.h"
 #include "tests/engine/fake_encoder_decoder.h"
 #include "tests/engine/runner.h"
 

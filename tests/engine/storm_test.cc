@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/thread_pool.h"
 #include "tests/engine/storm.h"
 
 namespace fovea {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "builtin/project_backends.h"
+#include "fovea/attention.h"
+#include "fovea/attention_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/attention_shapes.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "compat/launch/attention_keys.h"
+#include "fovea/result.h"
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "conformance/proof.h"
+#include "fovea/result.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace fovea::conformance;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "files/safetensors.h"
+#include "fovea/result.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::as_bytes(std::span(data, size));

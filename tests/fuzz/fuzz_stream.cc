@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "fovea/result.h"
 #include "load/stream_receiver.h"
 
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "fovea/result.h"
 #include "text/chat_template.h"
 #include "text/utf8.h"
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "fovea/result.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 

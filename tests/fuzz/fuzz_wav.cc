@@ -5,6 +5,7 @@
 
 #include "audio/wav.h"
 #include "base/check.h"
+#include "fovea/result.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto audio = fovea::parse_wav({reinterpret_cast<const std::byte*>(data), size}, "a.wav");

@@ -1,5 +1,6 @@
 // A backend of the calling program, proven there; and one with a defect, which fails its proof.
 #include <attention/batch_check.h>
+#include <base/thread_pool.h>
 #include <conformance/prove.h>
 #include <device/stream.h>
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 
+#include "base/thread_pool.h"
 #include "conformance/prepared.h"
 #include "conformance/prove.h"
 

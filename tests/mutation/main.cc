@@ -13,6 +13,7 @@
 #include "base/same_name.h"
 #include "conformance/machine.h"
 #include "conformance/prove.h"
+#include "fovea/attention.h"
 #include "hunt.h"
 
 namespace fovea::conformance {

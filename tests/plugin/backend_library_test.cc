@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "conformance/prove.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/thread_pool.h"
 #include "conformance/prove.h"
 #include "device/stream.h"
 #include "fovea/attention_backend.h"

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "base/check.h"
+#include "base/thread_pool.h"
 #include "model/placed_weights.h"
 #include "tests/reference_device/reference_ops.h"
 

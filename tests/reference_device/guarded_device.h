@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fovea/result.h"
 #include "tensor/device.h"
 
 namespace fovea::test {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "fovea/result.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -12,6 +12,7 @@
 #include "base/aligned.h"
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "kernels/cpu/kv_append_kernels.h"
 #include "kernels/cpu/machine.h"

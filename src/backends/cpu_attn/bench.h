@@ -2,10 +2,11 @@
 // Benchmarks backends on the attention of one layer.
 #include <cstdint>
 
-#include "base/thread_pool.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 struct AttentionBenchCase {
   int num_heads = 32, num_kv_heads = 8;

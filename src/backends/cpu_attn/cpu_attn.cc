@@ -8,6 +8,7 @@
 #include "attention/row.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/cpu_features.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"
 

@@ -16,6 +16,7 @@
 #include "base/aligned.h"
 #include "base/cpu_features.h"
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
 #include "kernels/cpu/attn_params.h"
 

@@ -1,6 +1,7 @@
 #include "backends/cpu_attn/schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/mutation.h"
 #include "kernels/reference/visibility.h"

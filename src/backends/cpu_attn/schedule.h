@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 #include "kernels/cpu/attn_params.h"
 
 namespace fovea {

@@ -7,6 +7,7 @@
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/aligned.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
 
 namespace fovea {

@@ -2,7 +2,7 @@
 // Refuses addresses that kernels on a device must not follow.
 #include <initializer_list>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cuda {
 

@@ -1,6 +1,7 @@
 #pragma once
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 // Properties of this machine's CUDA devices that the choice of kernels depends on.
-#include "fovea/attention.h"
 
 namespace fovea::cuda {
 

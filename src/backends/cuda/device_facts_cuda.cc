@@ -4,6 +4,7 @@
 
 #include "backends/cuda/device_facts.h"
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 
 namespace fovea::cuda {
 namespace {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention/resolve_name.h"
+#include "fovea/attention.h"
 
 namespace fovea::cuda {
 namespace {

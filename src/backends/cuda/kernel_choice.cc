@@ -4,6 +4,8 @@
 #include <string>
 
 #include "backends/cuda/step_layout.h"
+#include "fovea/attention.h"
+#include "fovea/result.h"
 #include "kernels/cuda/portable/select.h"
 #include "kernels/cuda/simt/select.h"
 #include "kernels/cuda/sm90/select.h"

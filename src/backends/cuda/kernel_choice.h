@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
+#include "fovea/backend_info.h"
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sm80/select.h"
 

@@ -7,6 +7,7 @@
 #include "attention/batch_check.h"
 #include "backends/cuda/device_kernel.h"
 
+#include "fovea/attention.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
 
 namespace fovea::cuda {

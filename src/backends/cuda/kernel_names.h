@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backends/cuda/kernel_choice.h"
+#include "fovea/backend_info.h"
 #include "kernels/cuda/common/launch_record.h"
 
 namespace fovea::cuda {

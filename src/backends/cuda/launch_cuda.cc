@@ -1,5 +1,6 @@
 #include "backends/cuda/launch.h"
 
+#include "fovea/result.h"
 #include "kernels/cuda/portable/launch.h"
 #include "kernels/cuda/simt/launch.h"
 #include "kernels/cuda/sm80/launch.h"

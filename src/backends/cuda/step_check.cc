@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "fovea/result.h"
+
 namespace fovea::cuda {
 namespace {
 

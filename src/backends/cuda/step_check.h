@@ -1,6 +1,8 @@
 #pragma once
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 // Host-side checks of a step whose arrays are in device memory: their sizes, and a layer's views.
-#include "fovea/attention_backend.h"
 
 namespace fovea::cuda {
 

@@ -1,5 +1,6 @@
 // Refusals before any CUDA call. Arrays are never read, so their addresses are fake.
 #include "backends/cuda/step_check.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 

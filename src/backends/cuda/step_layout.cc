@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 
+#include "fovea/result.h"
 #include "kernels/cuda/common/schedule.h"
 
 namespace fovea::cuda {

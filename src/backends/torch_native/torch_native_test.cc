@@ -9,6 +9,7 @@
 
 #include "attention/merge.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 #include "device/stream.h"
 
 namespace fovea {

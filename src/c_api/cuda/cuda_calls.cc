@@ -7,6 +7,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/check/narrow.h"
 #include "kernels/cuda/merge/merge_launch.h"

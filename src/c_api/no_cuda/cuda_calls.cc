@@ -1,4 +1,5 @@
 #include "c_api/device.h"
+#include "fovea/result.h"
 
 namespace fovea::c_api {
 namespace {

@@ -1,4 +1,5 @@
 #include "compat/launch/attention_keys.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <sstream>
+#include <utility>
 
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
@@ -15,6 +16,7 @@
 #pragma pop_macro("NDEBUG")
 
 #include "base/printable.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

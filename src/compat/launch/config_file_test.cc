@@ -1,6 +1,8 @@
 #include "compat/launch/config_file.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
+#include <utility>
 
 namespace fovea {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/edit_distance.h"
 #include "base/printable.h"
 #include "compat/launch/attention_keys.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

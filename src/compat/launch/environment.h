@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fovea/attention_config.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

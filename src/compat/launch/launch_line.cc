@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "base/same_name.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compat/launch/foreign_flags.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -1,4 +1,5 @@
 #include "compat/launch/launch_line.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 

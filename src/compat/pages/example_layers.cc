@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "builtin/project_backends.h"
+#include "fovea/attention.h"
 
 namespace fovea::docs {
 namespace {

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "fovea/attention.h"
+#include "fovea/attention_config.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::docs {
 

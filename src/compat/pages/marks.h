@@ -7,7 +7,7 @@
 
 #include "attention/columns.h"
 #include "conformance/proof.h"
-#include "fovea/attention.h"
+#include "fovea/attention_backend.h"
 
 namespace fovea::docs {
 

@@ -1,6 +1,7 @@
 #include "compat/pages/priority_tables.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "attention/priorities.h"
 #include "compat/pages/markdown.h"

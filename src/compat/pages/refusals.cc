@@ -1,8 +1,11 @@
 #include "compat/pages/refusals.h"
 
 #include <functional>
+#include <utility>
 
 #include "compat/pages/example_layers.h"
+#include "fovea/attention_config.h"
+#include "fovea/result.h"
 
 namespace fovea::docs {
 namespace {

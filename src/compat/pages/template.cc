@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/edit_distance.h"
+#include "fovea/result.h"
 
 namespace fovea::docs {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::docs {
 

@@ -1,4 +1,5 @@
 #include "compat/pages/template.h"
+#include "fovea/result.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

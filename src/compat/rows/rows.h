@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/attention.h"
+#include "fovea/backend_info.h"
 
 namespace fovea {
 

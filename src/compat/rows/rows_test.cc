@@ -6,6 +6,7 @@
 #include <set>
 
 #include "compat/rows/peer_tables.h"
+#include "fovea/attention.h"
 
 namespace fovea {
 namespace {

@@ -1,6 +1,8 @@
 // A build without CUDA has no GPU to run cases on.
 #include "conformance/machine.h"
 
+#include "fovea/result.h"
+
 namespace fovea::conformance {
 
 Result<Gpu> open_gpu() {

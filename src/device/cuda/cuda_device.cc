@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

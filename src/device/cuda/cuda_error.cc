@@ -1,6 +1,9 @@
 #include "device/cuda/cuda_error.h"
 
 #include <string>
+#include <utility>
+
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

@@ -1,10 +1,11 @@
 #pragma once
 // CUDA's error codes as Errors that name the failed call and its place.
 #include <cuda_runtime_api.h>
+#include <string>
 
 #include <string_view>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -1,7 +1,10 @@
 #include "device/cuda/cuda_graph.h"
 
+#include <utility>
+
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 
 namespace fovea {
 

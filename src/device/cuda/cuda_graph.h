@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "device/cuda/cuda_stream.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

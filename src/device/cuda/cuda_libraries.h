@@ -4,7 +4,7 @@
 #include <string>
 
 #include "device/dynamic_library.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

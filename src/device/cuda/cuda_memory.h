@@ -1,12 +1,13 @@
 #pragma once
 // GPU memory in stream order, and pinned host memory.
 #include <cuda_runtime_api.h>
+#include <utility>
 
 #include <cstddef>
 #include <memory>
 
 #include "device/cuda/cuda_stream.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 
 namespace fovea {
 

@@ -2,7 +2,7 @@
 // CUDA streams and events.
 #include <cuda_runtime_api.h>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
 

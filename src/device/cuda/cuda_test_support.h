@@ -7,6 +7,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_memory.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 
 namespace fovea {
 

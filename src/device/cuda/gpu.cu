@@ -6,6 +6,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/gpu.h"
+#include "fovea/result.h"
 
 namespace fovea {
 namespace {

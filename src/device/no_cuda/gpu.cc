@@ -1,5 +1,7 @@
 #include "device/gpu.h"
 
+#include "fovea/result.h"
+
 namespace fovea {
 
 bool cuda_built() {

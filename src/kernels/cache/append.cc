@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "fovea/result.h"
 #include "kernels/cache/cache_rows.h"
 #include "kernels/cache/kv_writer.h"
 #include "kernels/cpu/for_rows.h"

@@ -6,6 +6,8 @@
 #include <random>
 
 #include "base/float16.h"
+#include "base/thread_pool.h"
+#include "fovea/result.h"
 #include "kernels/cache/cache_rows.h"
 
 namespace fovea {

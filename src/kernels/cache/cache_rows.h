@@ -7,10 +7,12 @@
 #include <limits>
 
 #include "base/host_device.h"
-#include "base/thread_pool.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// The longest row (head size) that is accepted: a warp of a GPU holds one in shared memory.
 inline constexpr int kMaxRowElements = 1024;

@@ -2,11 +2,12 @@
 // Writes rows of K and V to the pages of a view, in the cache's dtype.
 #include <span>
 
-#include "base/thread_pool.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_step.h"
 #include "kernels/cpu/kv_append_kernels.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// fp32 rows are rounded to nearest even. fp8: divided by the layer's scale in fp32, values beyond the
 /// range and infinities become the largest number, NaN stays NaN. int8_per_token_head: each (token, head)

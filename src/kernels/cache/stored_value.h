@@ -5,7 +5,7 @@
 #include "base/float16.h"
 #include "base/float8.h"
 #include "base/host_device.h"
-#include "fovea/attention_backend.h"
+#include "fovea/dtype.h"
 
 namespace fovea {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/machine.h"
 

@@ -2,10 +2,11 @@
 // Times linear().
 #include <cstdint>
 
-#include "base/thread_pool.h"
 #include "fovea/dtype.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 struct LinearTiming {
   double seconds = 0;       // of one call, the median of batches of at least 10 ms

@@ -5,10 +5,11 @@
 #include <cstdint>
 
 #include "base/aligned.h"
-#include "base/thread_pool.h"
 #include "fovea/dtype.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// A view of W [n, k] in host memory, in the format of PackedMatrix.
 struct PackedView {

@@ -10,6 +10,7 @@
 
 #include "base/cpu_features.h"
 #include "base/float16.h"
+#include "base/thread_pool.h"
 
 namespace fovea {
 namespace {

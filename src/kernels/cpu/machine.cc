@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/aligned.h"
+#include "base/thread_pool.h"
 #include "kernels/cpu/machine_kernels.h"
 
 namespace fovea {

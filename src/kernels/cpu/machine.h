@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "base/cpu_features.h"
-#include "base/thread_pool.h"
 #include "fovea/machine_floor.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 struct MachineRates {
   struct Fma {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/thread_pool.h"
-
 namespace fovea {
+
+class ThreadPool;
 
 /// ids [k] = where the k <= n largest of x [n] are, in descending order. NaN is above everything, as in
 /// torch.topk; of equal values the lower index comes first. torch.topk promises no order among equals (on a

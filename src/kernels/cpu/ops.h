@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "base/thread_pool.h"
 #include "kernels/cpu/activation.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// y = x / sqrt(mean(x^2) + eps) * weight, for `rows` rows of `dim`. In place (y == x) is allowed.
 void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,

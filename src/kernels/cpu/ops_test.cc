@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "base/thread_pool.h"
 
 namespace fovea {
 namespace {

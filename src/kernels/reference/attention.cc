@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/float8.h"
+#include "base/thread_pool.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {

@@ -2,10 +2,12 @@
 // Attention by its definition: for each (row, head), the visible keys one at a time, in ascending order.
 // The bits of a row depend only on its own visible keys and values, not on other rows, the page size,
 // chunking or the thread count.
-#include "base/thread_pool.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 
 namespace fovea {
+
+class ThreadPool;
 
 /// The largest head size of K and of V.
 inline constexpr int kReferenceMaxHeadDim = 1024;

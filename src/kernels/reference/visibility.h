@@ -10,8 +10,8 @@
 
 #include "base/host_device.h"
 #include "base/mutation.h"
-#include "fovea/attention.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
 
 namespace fovea {
 

@@ -1,6 +1,7 @@
 #include "kernels/reference/visibility.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include <string>
 #include <vector>

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/rows/four.cuh"
 

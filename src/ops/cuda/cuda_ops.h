@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "fovea/dtype.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "ops/ops.h"
 
 namespace fovea {

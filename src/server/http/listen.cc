@@ -16,6 +16,8 @@
 #include <cstring>
 #include <memory>
 
+#include "fovea/result.h"
+
 namespace fovea::http {
 namespace {
 

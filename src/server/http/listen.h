@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::http {
 

@@ -19,6 +19,7 @@
 #include <unordered_set>
 
 #include "base/log.h"
+#include "fovea/result.h"
 #include "server/http/connection.h"
 #include "server/http/listen.h"
 #include "server/http/refused.h"

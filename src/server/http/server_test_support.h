@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "fovea/result.h"
 #include "server/http/raw_client_test.h"
 #include "server/http/server.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::openai {
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/json_depth.h"
+#include "fovea/result.h"
 #include "server/openai/json_writer.h"
 
 namespace fovea::openai {

@@ -1,5 +1,6 @@
 #include "server/openai/tool_fields.h"
 
+#include "fovea/result.h"
 #include "server/openai/json_writer.h"
 
 namespace fovea::openai {

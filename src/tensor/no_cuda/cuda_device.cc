@@ -1,5 +1,7 @@
 #include "tensor/cuda_device.h"
 
+#include "fovea/result.h"
+
 namespace fovea {
 namespace {
 

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/store.cuh"
 #include "kernels/cuda/tiles/dependent_launch.h"

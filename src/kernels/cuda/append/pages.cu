@@ -1,6 +1,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/store.cuh"
 

@@ -5,6 +5,7 @@
 
 #include "base/float16.h"
 #include "base/float8.h"
+#include "fovea/attention_step.h"
 #include "kernels/cache/stored_value.h"
 
 namespace fovea::cuda {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "kernels/cuda/check/narrow.h"
 #include "kernels/cuda/check/page_check.h"
 

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "fovea/result.h"
+
 namespace fovea::cuda {
 
 Status narrow_status(std::span<const NarrowArray> arrays, uint32_t beyond) {

@@ -5,6 +5,8 @@
 
 #include "kernels/cuda/check/narrow.h"
 
+#include "fovea/result.h"
+
 namespace fovea::cuda {
 namespace {
 

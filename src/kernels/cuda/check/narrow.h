@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 struct CUstream_st;
 

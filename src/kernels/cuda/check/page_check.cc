@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "fovea/result.h"
+
 namespace fovea::cuda {
 
 Status page_fault_status(const PageFault& fault, const PageCheck& check) {

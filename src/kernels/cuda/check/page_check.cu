@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "fovea/result.h"
 #include "kernels/cuda/check/page_check.h"
 #include "kernels/cuda/tiles/dependent_launch.h"
 #include "kernels/cuda/tiles/grid_dependency.cuh"

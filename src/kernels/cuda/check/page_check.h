@@ -4,8 +4,9 @@
 // keys, 8 heads and 128 16-bit elements that is one byte in 16384 of what attention reads in each layer.
 #include <cstdint>
 
-#include "fovea/attention_backend.h"
-#include "fovea/result.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 
 struct CUstream_st;
 

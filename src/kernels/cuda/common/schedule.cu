@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "fovea/result.h"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 #include "kernels/cuda/tiles/programmatic_launch.h"
 

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "fovea/result.h"
 #include "kernels/cuda/sm80/select.h"
 
 namespace fovea::cuda {

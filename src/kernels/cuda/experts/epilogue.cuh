@@ -1,5 +1,6 @@
 #pragma once
 // What becomes of a finished sum of a grouped product, in fp32; the gates as in the dense layers.
+#include "fovea/result.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 

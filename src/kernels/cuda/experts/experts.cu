@@ -4,6 +4,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/experts/group.h"
 #include "kernels/cuda/rows/route.h"
 

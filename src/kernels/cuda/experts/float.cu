@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/experts/epilogue.cuh"
 #include "kernels/cuda/experts/find_tile.cuh"
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/experts/group.h"
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/rows/four.cuh"
 #include "kernels/cuda/rows/route.h"
 

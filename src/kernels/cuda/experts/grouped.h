@@ -3,7 +3,7 @@
 // of its experts; pairs are sorted by expert, then by row, and `position` is a pair's place in that order.
 #include <cuda_runtime_api.h>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/epilogue.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/experts/few_row_tiles.cuh"
 #include "kernels/cuda/linear/packed_layout.h"
 #include "kernels/cuda/rows/four.cuh"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/experts/epilogue.cuh"
 #include "kernels/cuda/experts/wide_producer.cuh"
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"

@@ -1,6 +1,7 @@
 // Linear layers of quantised weights by mma.sync, for every architecture from sm_80 on: a CTA computes a few
 // panels for up to 64 rows, as codes/stream.cuh does.
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/codes/stream.cuh"
 #include "kernels/cuda/linear/codes_epilogue.cuh"
 #include "kernels/cuda/linear/launchers.h"

@@ -1,5 +1,6 @@
 // Linear layers in fp32, for proofs: each output is one chain of fma over ascending k.
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/launchers.h"
 

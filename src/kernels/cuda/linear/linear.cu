@@ -5,6 +5,7 @@
 
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/launchers.h"
 #include "kernels/cuda/linear/linear_choice.h"
 

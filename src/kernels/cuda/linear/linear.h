@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "fovea/dtype.h"
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cuda/codes/code_layout.h"
 #include "kernels/cuda/linear/packed_layout.h"

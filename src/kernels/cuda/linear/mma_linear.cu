@@ -2,8 +2,10 @@
 // packed weights the B operand.
 #include <algorithm>
 #include <atomic>
+#include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/launchers.h"
 #include "kernels/cuda/tiles/cp_async.cuh"

@@ -3,6 +3,7 @@
 
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/linear.h"
 
 namespace fovea::cuda {

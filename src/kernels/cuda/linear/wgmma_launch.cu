@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear/launchers.h"
 #include "kernels/cuda/linear/wgmma_kernels.h"
 #include "kernels/cuda/tiles/dependent_launch.h"

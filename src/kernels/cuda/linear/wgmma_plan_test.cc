@@ -1,6 +1,7 @@
 #include "kernels/cuda/linear/wgmma_plan.h"
 
 #include <gtest/gtest.h>
+#include <utility>
 
 #include <set>
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/merge/merge_launch.h"
 #include "kernels/cuda/merge/state.h"
 

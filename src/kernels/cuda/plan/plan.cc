@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "fovea/result.h"
 #include "kernels/cuda/plan/plan-inl.h"
 
 namespace fovea::cuda {

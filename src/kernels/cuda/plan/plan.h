@@ -21,7 +21,9 @@
 #include <vector>
 
 #include "base/host_device.h"
-#include "fovea/attention_backend.h"
+#include "fovea/attention_spec.h"
+#include "fovea/attention_step.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cuda {
 

@@ -1,12 +1,15 @@
 #include "kernels/cuda/plan/plan.h"
 
 #include <gmock/gmock.h>
+#include <utility>
 
 #include <map>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "fovea/attention_backend.h"
+#include "fovea/result.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea::cuda {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/portable/launch.h"
 
+#include "fovea/result.h"
 #include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/portable/combine_kernel.cuh"
 #include "kernels/cuda/portable/launch-inl.cuh"

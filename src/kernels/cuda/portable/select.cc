@@ -1,5 +1,8 @@
 #include "kernels/cuda/portable/select.h"
 
+#include <string>
+
+#include "fovea/result.h"
 #include "kernels/cuda/portable/kernel_info.h"
 
 namespace fovea::cuda::portable {

@@ -1,7 +1,7 @@
 #pragma once
 // Selects the kernel of this family for a problem and returns what the planner needs to know about it. Host
 // code, without CUDA.
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::portable {

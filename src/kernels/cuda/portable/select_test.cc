@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "kernels/cuda/portable/access.h"
 
 namespace fovea::cuda::portable {

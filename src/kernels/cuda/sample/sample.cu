@@ -3,6 +3,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/sample/sample_kernel.cuh"
 
 namespace fovea::cuda {

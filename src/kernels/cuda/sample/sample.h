@@ -8,7 +8,7 @@
 // can be captured. The logits are not changed.
 #include <cstdint>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/sample/edit_block.h"
 
 namespace fovea {

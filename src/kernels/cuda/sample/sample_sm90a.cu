@@ -1,4 +1,5 @@
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/sample/sample_kernel.cuh"
 
 namespace fovea::cuda::sampling {

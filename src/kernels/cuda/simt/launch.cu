@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "fovea/result.h"
 #include "kernels/cuda/common/combine_kernel.cuh"
 #include "kernels/cuda/simt/launch-inl.cuh"
 #include "kernels/cuda/tiles/planted.cuh"

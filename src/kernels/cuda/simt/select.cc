@@ -1,6 +1,7 @@
 #include "kernels/cuda/simt/select.h"
 
 #include "base/check.h"
+#include "fovea/result.h"
 #include "kernels/cuda/simt/policy.h"
 
 namespace fovea::cuda::simt {

@@ -1,8 +1,8 @@
 #pragma once
 // Selects the CUDA-core decode kernel for a problem. Host code, without CUDA. The planner and the launch
 // treat it like a decode kernel of the sm80 family, whose schedule it uses.
-#include "fovea/attention.h"
-#include "fovea/result.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::simt {

@@ -1,4 +1,5 @@
 #include "kernels/cuda/simt/select.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/sm80/launch.h"
 
+#include "fovea/result.h"
 #include "kernels/cuda/common/combine_kernel.cuh"
 #include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/sm80/launch-inl.cuh"

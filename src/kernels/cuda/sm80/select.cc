@@ -1,5 +1,6 @@
 #include "kernels/cuda/sm80/select.h"
 
+#include "fovea/result.h"
 #include "kernels/cuda/sm80/kernel_info.h"
 
 namespace fovea::cuda::sm80 {

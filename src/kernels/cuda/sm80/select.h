@@ -3,7 +3,7 @@
 // code, without CUDA.
 #include <string>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::sm80 {

@@ -1,4 +1,5 @@
 #include "kernels/cuda/sm80/select.h"
+#include "fovea/result.h"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 
+#include "fovea/result.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
 #include "kernels/cuda/sm90/prefill_info.h"
 #include "kernels/cuda/sm90/prefill_kernel.cuh"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/result.h"
 #include "kernels/cuda/sm90/kernels.h"
 
 namespace fovea::cuda::sm90 {

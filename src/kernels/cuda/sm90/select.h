@@ -1,8 +1,8 @@
 #pragma once
 // Which Hopper kernel serves a problem, or why none does. Host code, without CUDA. The planner and the launch
 // use the same KernelInfo as for the sm80 family, because both families share a schedule.
-#include "fovea/attention.h"
-#include "fovea/result.h"
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
 #include "kernels/cuda/common/kernel_info.h"
 
 namespace fovea::cuda::sm90 {

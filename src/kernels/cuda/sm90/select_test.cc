@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/result.h"
 #include "kernels/cuda/sm90/kernels.h"
 
 namespace fovea::cuda::sm90 {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 
 namespace fovea::cuda {
 namespace {

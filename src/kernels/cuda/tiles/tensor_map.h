@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "fovea/result.h"
+#include "fovea/result_fwd.h"
 
 namespace fovea::cuda {
 
