@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "files/checkpoint.h"
 #include "fovea/dtype.h"
-#include "fovea/result_fwd.h"
+#include "fovea/result.h"
 #include "kernels/cpu/linear.h"
 #include "model/dummy.h"
 #include "ops/linear_weight.h"

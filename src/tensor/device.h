@@ -8,7 +8,7 @@
 
 #include "device/stream.h"
 #include "fovea/capability.h"
-#include "fovea/result_fwd.h"
+#include "fovea/result.h"
 #include "tensor/tensor.h"
 
 namespace fovea {
