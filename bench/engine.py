@@ -21,6 +21,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LLAMA = ROOT / "tests/configs/llama-3.1-8b"
+FP8 = ROOT / "bench/configs/llama-3.1-8b-fp8"  # a scale for each output
+FP8_BLOCKS = ROOT / "bench/configs/llama-3.1-8b-fp8-block"
 QWEN_MOE = ROOT / "bench/configs/qwen3-30b-a3b"
 GPT_OSS = ROOT / "tests/configs/gpt-oss-20b"
 # name, config, batch, prompt tokens, new tokens, further options
@@ -31,6 +33,11 @@ ROWS = (
     ("decode B=256, ctx 1K", LLAMA, 256, 960, 128),
     ("prefill 8 x 2K", LLAMA, 8, 2048, 2),
     ("prefill 1 x 16K", LLAMA, 1, 16384, 2),
+    ("fp8 decode B=1, ctx 1K", FP8, 1, 960, 128),
+    ("fp8 decode B=64, ctx 1K", FP8, 64, 960, 128),
+    ("fp8, fp8 KV decode B=64, ctx 1K", FP8, 64, 960, 128, "--kv-cache-dtype", "fp8"),
+    ("fp8 prefill 8 x 2K", FP8, 8, 2048, 2),
+    ("fp8 by block decode B=64, ctx 1K", FP8_BLOCKS, 64, 960, 128),
     ("fp8 KV decode B=64, ctx 1K", LLAMA, 64, 960, 128, "--kv-cache-dtype", "fp8"),
     ("qwen3-30b-a3b decode B=1, ctx 1K", QWEN_MOE, 1, 960, 128),
     ("qwen3-30b-a3b decode B=64, ctx 1K", QWEN_MOE, 64, 960, 128),

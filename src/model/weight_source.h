@@ -32,7 +32,7 @@ class WeightSource {
   /// The same of a row: of its codes, if devices keep them.
   int64_t row_bytes() const {
     const WeightCode code = coding().code;
-    return code == WeightCode::mxfp4 ? code_row_bytes(code, k_) : k_ * static_cast<int64_t>(size_of(dtype_));
+    return code == WeightCode::none ? k_ * static_cast<int64_t>(size_of(dtype_)) : code_row_bytes(code, k_);
   }
 
   /// Writes rows [first, first + count), row-major, rounded to `to`. Errors: a file that changed or cannot be

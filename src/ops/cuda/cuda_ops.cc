@@ -161,8 +161,7 @@ class CudaOps final : public Ops {
   }
 
   std::optional<WeightFormat> coded_format(WeightUse use, const WeightCoding& coding) const override {
-    // e4m3 is decoded: linear layers of few outputs would be slower than in 16 bits.
-    if (coding.code != WeightCode::mxfp4 || act_ != DType::bf16) return std::nullopt;
+    if (coding.code == WeightCode::none || act_ != DType::bf16) return std::nullopt;
     const bool gated = use == WeightUse::gated, mxfp4 = coding.code == WeightCode::mxfp4;
     WeightFormat format;
     format.stored = ElementType::u8;

@@ -112,13 +112,23 @@ struct CodeStream {
           large = large || codes[j].large();
         }
         if (!__any_sync(0xffffffffu, large)) {
-          uint32_t a[2][4][4];
+          uint32_t a[2][4][4], v[2][kTiles][4];
+          load_x(x, 0, v[0]);
           codes[0].template widen<false>(a[0]);
 #pragma unroll
-          for (int j = 0; j < kBatch; ++j) {
-            if (j + 1 < kBatch) codes[j + 1].template widen<false>(a[(j + 1) % 2]);
-            multiply(a[j % 2], x + j * kBlockOfX, chain);
-            if (kScaled && j % 2 == 1) add_chain((b + j) / 2);
+          for (int i = 0; i < 2 * kBatch;
+               ++i) {  // halves of blocks, each with what the next needs in between
+            const int j = i / 2, half = i % 2;
+            if (i + 1 < 2 * kBatch) load_x(x + (i + 1) / 2 * kBlockOfX, (i + 1) % 2, v[(i + 1) % 2]);
+#pragma unroll
+            for (int s = 0; s < 2; ++s) {
+#pragma unroll
+              for (int t = 0; t < kTiles; ++t)
+                Mma<__nv_bfloat16>::k16(chain[t], a[j % 2][2 * half + s], v[i % 2][t][2 * s],
+                                        v[i % 2][t][2 * s + 1]);
+              if (j + 1 < kBatch) codes[j + 1].template widen_part<false>(a[(j + 1) % 2], 2 * half + s);
+            }
+            if (kScaled && half == 1 && j % 2 == 1) add_chain((b + j) / 2);
           }
         } else {
 #pragma unroll 1
@@ -127,7 +137,16 @@ struct CodeStream {
             block.load_shared(batch + j * Block::kBytes);
             uint32_t a[4][4];
             block.template widen<true>(a);
-            multiply(a, x + j * kBlockOfX, chain);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              uint32_t v[kTiles][4];
+              load_x(x + j * kBlockOfX, half, v);
+#pragma unroll
+              for (int s = 0; s < 2; ++s)
+#pragma unroll
+                for (int t = 0; t < kTiles; ++t)
+                  Mma<__nv_bfloat16>::k16(chain[t], a[2 * half + s], v[t][2 * s], v[t][2 * s + 1]);
+            }
             if (kScaled && (j % 2 == 1 || b + j + 1 == blocks)) add_chain((b + j) / 2);
           }
         }
@@ -181,16 +200,11 @@ struct CodeStream {
 #endif
   }
 
-  static FOVEA_DEVICE void multiply(const uint32_t (&a)[4][4], uint32_t x, float (&chain)[kTiles][4]) {
+  /// The B fragments of 32 inputs of all rows.
+  static FOVEA_DEVICE void load_x(uint32_t x, int half, uint32_t (&v)[kTiles][4]) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t v[4];
-        ldmatrix_x4(v, (x ^ static_cast<uint32_t>(half * 64)) + static_cast<uint32_t>(t * 1024));
-        Mma<__nv_bfloat16>::k16(chain[t], a[2 * half], v[0], v[1]);
-        Mma<__nv_bfloat16>::k16(chain[t], a[2 * half + 1], v[2], v[3]);
-      }
+      ldmatrix_x4(v[t], (x ^ static_cast<uint32_t>(half * 64)) + static_cast<uint32_t>(t * 1024));
   }
 
   /// Chunk `chunk` of x into its slot.

@@ -9,12 +9,18 @@
 
 namespace fovea::cuda {
 
-/// Asks for `bytes` bytes, a multiple of 16, to be brought to L2; for less than sm_90 does nothing.
-FOVEA_DEVICE void prefetch_l2_bulk(const uint8_t* from, uint32_t bytes) {
+/// mul_bf16x2() at its place among the instructions around it: between dependent matrix products, which it
+/// hides.
+FOVEA_DEVICE uint32_t mul_in_place(uint32_t a, uint32_t b) {
+  uint32_t r;
 #if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  asm volatile("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+#else
+  asm volatile("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
 #endif
+  return r;
 }
+
 FOVEA_DEVICE uint4 load_shared_16(uint32_t from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -52,20 +58,24 @@ struct CodeBlock<WeightCode::mxfp4> {
   /// kAny.
   template <bool kAny = true>
   FOVEA_DEVICE void widen(uint32_t (&a)[4][4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      widen_part<kAny>(a, i);
+  }
+  /// A quarter of the block, part 0 to 3.
+  template <bool kAny>
+  FOVEA_DEVICE void widen_part(uint32_t (&a)[4][4], int i) const {
     const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    const uint32_t scale = byte_of(scales, i), first = kAny ? min(scale, 128u) : scale;
+    const uint32_t factor = first * 0x00800080u + 126u * 0x00800080u;
+    const uint32_t more = (scale - first + 127u) * 0x00800080u;
+    uint32_t v[4];
+    spread(words[i], v);
+    const int step = i / 2 * 2, high = i % 2;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t scale = byte_of(scales, i), first = kAny ? min(scale, 128u) : scale;
-      const uint32_t factor = first * 0x00800080u + 126u * 0x00800080u;
-      const uint32_t more = (scale - first + 127u) * 0x00800080u;
-      uint32_t v[4];
-      spread(words[i], v);
-      const int step = i / 2 * 2, high = i % 2;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const uint32_t product = mul_bf16x2(v[j], factor);
-        a[step + j / 2][high + j % 2 * 2] = kAny ? mul_bf16x2(product, more) : product;
-      }
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t product = mul_in_place(v[j], factor);
+      a[step + j / 2][high + j % 2 * 2] = kAny ? mul_in_place(product, more) : product;
     }
   }
 
@@ -100,15 +110,19 @@ struct CodeBlock<WeightCode::e4m3> {
   template <bool kAny = true>
   FOVEA_DEVICE void widen(uint32_t (&a)[4][4]) const {
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const uint32_t words[4] = {codes[part].x, codes[part].y, codes[part].z, codes[part].w};
+    for (int i = 0; i < 4; ++i)
+      widen_part<kAny>(a, i);
+  }
+  /// k16 step `step`.
+  template <bool kAny>
+  FOVEA_DEVICE void widen_part(uint32_t (&a)[4][4], int step) const {
+    const uint4 half = codes[step / 2];
+    const uint32_t words[2] = {step % 2 == 0 ? half.x : half.z, step % 2 == 0 ? half.y : half.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t w = words[i];
-        const int step = 2 * part + i / 2, high = i % 2;
-        a[step][high] = mul_bf16x2((w & 0x80008000u) | ((w & 0x7f007f00u) >> 4), 0x7b807b80u);
-        a[step][high + 2] = mul_bf16x2(((w << 8) & 0x80008000u) | ((w << 4) & 0x07f007f0u), 0x7b807b80u);
-      }
+    for (int high = 0; high < 2; ++high) {
+      const uint32_t w = words[high];
+      a[step][high] = mul_in_place((w & 0x80008000u) | ((w & 0x7f007f00u) >> 4), 0x7b807b80u);
+      a[step][high + 2] = mul_in_place(((w << 8) & 0x80008000u) | ((w << 4) & 0x07f007f0u), 0x7b807b80u);
     }
   }
 };
