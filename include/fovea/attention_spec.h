@@ -54,9 +54,9 @@ struct AttentionSpec {
   bool has_sink = false;  ///< learned per-head sink logits (AttentionArgs::sinks)
   bool lse_includes_sink = false;
   bool has_alibi = false;  ///< AttentionArgs::alibi_slopes
-  bool use_mla = false;    ///< head_dim and v_head_dim are then those of the absorbed form (576 and 512)
+  bool use_mla = false;    ///< absorbed: num_kv_heads 1, head_dim 576, v_head_dim 512 (docs/architecture.md)
   bool use_sparse = false;
-  /// For MLA prefill, which is not absorbed: a query head's dimensions without and with RoPE, and those of V.
+  /// Without absorption (unabsorbed_spec()): a query head's dimensions without and with RoPE, and those of V.
   int mla_nope_head_dim = 0, mla_rope_head_dim = 0, mla_v_head_dim = 0;
   /// Features needed beyond the fields above: dcp, pcp, kv_connector, per_head_scales, verify, ...
   FeatureSet needs;

@@ -96,8 +96,8 @@ enum class KvForm : uint8_t {
 ///   k[page * k_page_stride + head * k_head_stride + slot * k_slot_stride + d / x * k_chunk_stride + d % x]
 /// and that of V
 ///   v[page * v_page_stride + head * v_head_stride + v_slot(slot) + d], or with x_packed d * v_dim_stride.
-/// A stored element q represents q * k_scale * k_scales[page, head, slot] (without the last factor when
-/// k_scales is null). A ragged tensor is a view with page_size 1 whose page ids are its rows.
+/// A stored element q represents q * k_scale * k_scales[page, head, slot] (no last factor if k_scales is
+/// null). Ragged tensor: page_size 1, page ids are rows. MLA: v is k, with K's strides, scale and scales.
 struct KvView {
   const void* k = nullptr;
   const void* v = nullptr;

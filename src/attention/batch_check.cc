@@ -100,6 +100,30 @@ Status check_page_ids(const MaskSpec& mask, const BatchMeta& meta, int page_size
   return {};
 }
 
+/// The absorbed form, which is the only one that plan() gets with use_mla.
+Status check_latent(const AttentionSpec& spec) {
+  if (!spec.use_mla) return {};
+  if (spec.num_kv_heads != 1)
+    return invalid("MLA with " + str(spec.num_kv_heads) +
+                   " KV heads; its heads share one record per token: use 1, or without absorption use_mla = "
+                   "false");
+  if (spec.v_head_dim > spec.head_dim)
+    return invalid("MLA with V of " + str(spec.v_head_dim) + " elements in records of " + str(spec.head_dim) +
+                   "; V is the beginning of a record");
+  return {};
+}
+
+/// V is the beginning of K's records.
+Status check_latent_view(const KvView& kv) {
+  const bool same = kv.v == kv.k && kv.v_page_stride == kv.k_page_stride &&
+                    kv.v_slot_stride == kv.k_slot_stride && kv.v_scale == kv.k_scale &&
+                    kv.v_scales == kv.k_scales && kv.form == KvForm::strided;
+  if (same) return {};
+  return invalid(
+      "MLA reads V from K's records: KvView::v, its strides, scale and scales must be those of k, "
+      "and its form strided");
+}
+
 }  // namespace
 
 Status check_spec(const AttentionSpec& spec) {
@@ -140,7 +164,7 @@ Status check_supported(const BackendInfo& info, const AttentionSpec& spec) {
   std::string text;
   for (const Reason& reason : validate(info, spec, device, phase))
     text += (text.empty() ? "" : "; ") + reason.text + " (" + reason.fix + ")";
-  if (text.empty()) return {};
+  if (text.empty()) return check_latent(spec);
   return unsupported(std::string(info.name) + ": " + text);
 }
 
@@ -188,6 +212,7 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
     return invalid("a cache of " + std::string(to_string(kv.dtype)) +
                    (per_head ? " with per-head scales" : "") +
                    (scaled ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
+  if (spec.use_mla) FOVEA_RETURN_IF_ERROR(check_latent_view(kv));
   if (kv.form == KvForm::x_packed) {
     const bool shuffled = kv.v_chunk_stride != 0;
     if (!(shuffled ? spec.kv_shuffle : spec.kv_x_packed))

@@ -38,6 +38,10 @@ KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int pag
   return view;
 }
 
+KvView latent_view(KvCacheDType dtype, int page_size, int record_dim) {
+  return paged_view(KvLayout::hnd, dtype, 1, page_size, record_dim, record_dim);
+}
+
 Status check_layout(KvLayout layout, KvCacheDType dtype, int page_size, int head_dim) {
   const int x = x_of(dtype);
   if ((layout != KvLayout::x_packed && layout != KvLayout::shuffle) || x == 0) return {};

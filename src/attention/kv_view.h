@@ -11,6 +11,11 @@ namespace fovea {
 KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int page_size, int head_dim,
                   int v_head_dim);
 
+/// The view of MLA's pages of records of `record_dim` elements, one for each token and shared by all heads: V
+/// is the beginning of K's record, with its strides. The caller sets v = k, v_scale = k_scale and
+/// v_scales = k_scales.
+KvView latent_view(KvCacheDType dtype, int page_size, int record_dim);
+
 /// Whether `layout` supports these sizes: x_packed and shuffle need head_dim % x_of(dtype) == 0, shuffle also
 /// needs page_size % x_of(dtype) == 0. The error has the numbers.
 Status check_layout(KvLayout layout, KvCacheDType dtype, int page_size, int head_dim);

@@ -236,6 +236,14 @@ AttentionSpec mla_prefill_spec(const AttentionSpec& spec) {
   return s;
 }
 
+AttentionSpec unabsorbed_spec(const AttentionSpec& spec) {
+  AttentionSpec s = mla_prefill_spec(spec);
+  s.use_mla = s.use_sparse = false;
+  s.page_size = 1;
+  s.needs = s.needs.without({Feature::chunked_prefix});  // chunks are merged outside of the backend
+  return s;
+}
+
 std::vector<std::string> deprecated_switches(const AttentionConfig& config) {
   std::vector<std::string> warnings;
   for (const Switch& s : kSwitches)

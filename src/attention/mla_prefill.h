@@ -14,6 +14,12 @@ Result<PhaseSelection> choose_prefill(const Request& request, const SelectionCon
 /// The layer as an MLA prefill backend sees it: every head has its own keys and values, in plain tensors.
 AttentionSpec mla_prefill_spec(const AttentionSpec& spec);
 
+/// The layer without absorption, as an ordinary backend plans and computes it: K of nope + rope elements and
+/// V of mla_v_head_dim for each head, up-projected to ragged rows (page_size 1), causal and in spec.dtype.
+/// use_mla is false, so that every backend with these head sizes serves it; the backends that the MLA prefill
+/// registry creates are planned with it. Needs mla_nope_head_dim > 0.
+AttentionSpec unabsorbed_spec(const AttentionSpec& spec);
+
 /// A warning for each switch in use that mla_prefill_backend replaces.
 std::vector<std::string> deprecated_switches(const AttentionConfig& config);
 

@@ -109,8 +109,10 @@ KvView KvCache::layer(int layer) const {
   const Range& range = ranges_[at.group];
   FOVEA_CHECK(group.paged());
   const std::byte* base = data_.data() + range.begin + static_cast<int64_t>(at.index) * range.layer_bytes;
-  KvView view = paged_view(group.layout, group.dtype, group.num_kv_heads, group.page_size, group.head_dim,
-                           group.v_head_dim);
+  const bool latent = group.kind == KvKind::latent;
+  KvView view = latent ? latent_view(group.dtype, group.page_size, group.head_dim)
+                       : paged_view(group.layout, group.dtype, group.num_kv_heads, group.page_size,
+                                    group.head_dim, group.v_head_dim);
   view.num_pages = range.count;
   view.k = base;
   view.v = base + range.v;
@@ -123,12 +125,7 @@ KvView KvCache::layer(int layer) const {
     view.k_scales = reinterpret_cast<const float*>(base + range.k_scales);
     view.v_scales = reinterpret_cast<const float*>(base + range.v_scales);
   }
-  if (group.kind == KvKind::latent) {
-    view.v_page_stride = view.k_page_stride;
-    view.v_head_stride = view.k_head_stride;
-    view.v_slot_stride = view.k_slot_stride;
-    view.v_scale = view.k_scale;
-  }
+  if (latent) view.v_scale = view.k_scale;
   return view;
 }
 
