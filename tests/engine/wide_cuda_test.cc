@@ -1,0 +1,91 @@
+// Models of real widths on a GPU, cut to four layers with random weights: the bits of 200 answers are those
+// that the requests get alone, in a storm of 256 requests with cancels and preemption, whatever the size of
+// chunks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "fovea/engine.h"
+#include "tests/engine/gpu_requests.h"
+#include "tests/support/temp_dir.h"
+
+namespace fovea {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+
+/// Of tests/configs or bench/configs.
+class WideModel : public EngineOnGpu, public ::testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int kLayers = 4;
+
+  EngineConfig wide() {
+    std::ifstream file(source_folder(GetParam()) / "config.json");
+    json fields = json::parse(file, nullptr, /*allow_exceptions=*/false);
+    fields["num_hidden_layers"] = kLayers;
+    if (const auto types = fields.find("layer_types"); types != fields.end())
+      types->get_ref<json::array_t&>().resize(kLayers);
+    folder_.write("config.json", fields.dump());
+    EngineConfig c = config("");
+    c.model = folder_.path();
+    c.dummy_weights = true;
+    c.max_running_requests = 256;
+    return c;
+  }
+
+ private:
+  TempDir folder_;
+};
+
+TEST_P(WideModel, AnswersOfAStormOf256AreThoseOfRequestsAlone) {
+  const auto requests = mixed_requests(200, 23);
+  EngineConfig base = wide();
+  std::vector<Answers> want;
+  int page_size = 0;
+  {
+    const auto engine = open(base);
+    ASSERT_NE(engine, nullptr);
+    page_size = engine->info().selection.page_size;
+    want = run(*engine, requests, true);
+  }
+  // The requests have 48,000 tokens at their ends: a quarter of them fits.
+  for (const int chunk : {16, 512, 8192})
+    for (const bool few_pages : {false, true}) {
+      EngineConfig c = base;
+      c.max_batched_tokens = chunk;
+      if (few_pages) c.num_pages = 12288 / page_size;
+      const auto engine = open(c);
+      ASSERT_NE(engine, nullptr);
+      const int differ = differences(want, run_in_a_storm(*engine, requests));
+      const EngineStats stats = engine->stats();
+      std::printf("%-24s chunks of %-5d differ %d/%zu  steps %lld preemptions %lld\n", GetParam(), chunk,
+                  differ, want.size(), static_cast<long long>(stats.steps),
+                  static_cast<long long>(stats.preemptions));
+      EXPECT_EQ(differ, 0) << "chunks of " << chunk;
+      if (few_pages) {
+        EXPECT_GT(stats.preemptions, 0);
+      }
+      EXPECT_EQ(stats.pages_in_use, 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Widths, WideModel,
+                         ::testing::Values("tests/configs/llama-3.1-8b", "bench/configs/qwen3-30b-a3b",
+                                           "tests/configs/gpt-oss-20b"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           name.erase(0, name.rfind('/') + 1);
+                           std::ranges::replace_if(name, [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace fovea
