@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/same_name.h"
+#include "fovea/result.h"
 #include "server/openai/json_writer.h"
 #include "server/openai/python_literal.h"
 

@@ -1,5 +1,6 @@
 #include "server/openai/python_literal.h"
 
+#include "fovea/result.h"
 #include "server/openai/json_writer.h"
 #include "text/json_value.h"
 #include "text/utf8.h"
