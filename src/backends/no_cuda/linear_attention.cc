@@ -1,0 +1,26 @@
+#include "backends/linear_attention/cuda.h"
+#include "fovea/result.h"
+
+namespace fovea {
+namespace {
+
+Error absent() {
+  return unsupported(
+      "device is cuda, and this build has no CUDA code; build with FOVEA_BUILD_CUDA=1 ./run.sh");
+}
+
+}  // namespace
+
+Status lightning_attention_cuda(const LightningAttention&, Stream&) {
+  return absent();
+}
+
+Status gated_delta_rule_cuda(const GatedDeltaRule&, Stream&) {
+  return absent();
+}
+
+Status hstu_attention_cuda(const HstuAttention&, Stream&) {
+  return absent();
+}
+
+}  // namespace fovea
