@@ -255,6 +255,62 @@ FOVEA_API fovea_status fovea_merge_state(const fovea_tensor* o_a, const fovea_te
                                          const fovea_tensor* o_b, const fovea_tensor* lse_b,
                                          const fovea_tensor* out, const fovea_tensor* out_lse, void* stream);
 
+/* Attention without softmax; fovea/linear_attention.h has the formulas and what the bits depend on. The
+ * sequences of a batch lie one after another: sequence b has the rows [offsets[b], offsets[b + 1]), offsets
+ * [B + 1] from 0. Index tensors are int32, on the CPU also int64; null = absent. */
+
+/* FOVEA_CHUNKED: tensor cores over chunks of 64 rows. FOVEA_RECURRENT: row by row in fp32, for decode and for
+ * shapes without a chunked kernel. On the CPU both are the latter. */
+enum { FOVEA_CHUNKED = 0, FOVEA_RECURRENT = 1 };
+
+typedef struct fovea_linear_args {
+  uint32_t size;
+  int32_t form;                /* [FOVEA_CHUNKED] */
+  int32_t max_len;             /* no sequence has more rows; 0 = T */
+  float scale;                 /* 0 = 1 for lightning attention, Dk^-0.5 for the gated delta rule */
+  const fovea_tensor* q;       /* [T, Hk, Dk] float32, float16 or bfloat16; the last dimension dense */
+  const fovea_tensor* k;       /* [T, Hk, Dk] */
+  const fovea_tensor* v;       /* [T, H, Dv]; Hk = H for lightning attention, else H is a multiple of it */
+  const fovea_tensor* out;     /* [T, H, Dv] */
+  const fovea_tensor* offsets; /* [B + 1] */
+  const fovea_tensor* initial_state; /* [slots, H, Dk, Dv] fp32; null = zeros */
+  const fovea_tensor* final_state;   /* the same shape, written; may be initial_state; null = not kept */
+  const fovea_tensor* initial_slots; /* [B]: below 0 = zeros; null = b */
+  const fovea_tensor* final_slots;   /* [B]: distinct, below 0 = not kept; null = b */
+  const fovea_tensor* log_decay;     /* lightning attention: [H] fp32, at most 0 */
+  const fovea_tensor* g;    /* gated delta rule: [T, H] fp32, log of the decay, at most 0; null = 0 */
+  const fovea_tensor* beta; /* likewise [T, H] fp32; null = 1 */
+  int32_t normalize_qk;     /* likewise: q and k are first multiplied by rsqrt(sum x^2 + 1e-6) over Dk */
+} fovea_linear_args;
+/* S_t = exp(log_decay) S_{t-1} + k_t v_t^T; out_t = scale S_t^T q_t. */
+FOVEA_API fovea_status fovea_lightning_attention(const fovea_linear_args* args, void* stream);
+/* S = exp(g_t) S_{t-1}; S_t = S + k_t (beta_t (v_t - S^T k_t))^T; out_t = scale S_t^T q_t. */
+FOVEA_API fovea_status fovea_gated_delta_rule(const fovea_linear_args* args, void* stream);
+
+/* out_i = sum over visible j of silu(alpha q_i.k_j + bias_ij) / max_seq_len v_j. */
+typedef struct fovea_hstu_args {
+  uint32_t size;
+  int32_t max_seq_len;            /* N: the divisor; no sequence is longer */
+  float alpha;                    /* 0 = Dk^-0.5 */
+  int32_t contextual;             /* tokens in front of each sequence that see all but the targets */
+  int32_t max_attn_len, min_full; /* 0 = unbounded, none */
+  const fovea_tensor* q;          /* [Tq, H, Dk] float32, float16 or bfloat16; the last dimension dense */
+  const fovea_tensor* k;          /* [T, H, Dk] */
+  const fovea_tensor* v;          /* [T, H, Dv] */
+  const fovea_tensor* out;        /* [Tq, H, Dv] */
+  const fovea_tensor* offsets;    /* [B + 1], of k and v */
+  const fovea_tensor*
+      q_offsets; /* [B + 1]: the queries are the last rows of each sequence; null = all rows */
+  const fovea_tensor* num_targets;   /* [B] */
+  const fovea_tensor* position_bias; /* [2 N - 1] fp32: of j - i + N - 1 */
+  const fovea_tensor* time_bias;     /* [buckets + 1] fp32 */
+  const fovea_tensor* time_bounds;   /* [buckets] int64, ascending: bucket(x) = how many are <= x */
+  const fovea_tensor* times;         /* [T] int64 */
+} fovea_hstu_args;
+FOVEA_API fovea_status fovea_hstu_attention(const fovea_hstu_args* args, void* stream);
+/* time_bounds for bucket(x) = floor(log(max(x, 1)) / 0.301), clamped to `buckets`. */
+FOVEA_API fovea_status fovea_hstu_time_bounds(int32_t buckets, int64_t* bounds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@
 - Attention: plan a step once, run each of its layers; with AttentionSpec and Limits.
 - flash_attn_func and its family: FlashAttention's functions.
 - BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
+- gated_delta_rule, lightning_attention, hstu_attention, hstu_time_bounds: attention without softmax.
 - append_kv, append_paged_kv_cache, apply_rope, copy_pages, gather, merge_state, merge_states.
 - fovea.integrations.transformers and fovea.integrations.sdpa: swaps for models of torch.
 
@@ -35,6 +36,7 @@ from .flash_attn import (
 )
 from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
 from .info import backends, has_cuda, load_backend
+from .linear_attention import gated_delta_rule, hstu_attention, hstu_time_bounds, lightning_attention
 from .llm import LLM, Tokenizer
 from .outputs import CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams
@@ -75,8 +77,12 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
+    "gated_delta_rule",
     "gather",
     "has_cuda",
+    "hstu_attention",
+    "hstu_time_bounds",
+    "lightning_attention",
     "load_backend",
     "merge_state",
     "merge_states",

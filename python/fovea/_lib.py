@@ -128,6 +128,29 @@ class CAppend(Structure):
     )
 
 
+class CLinear(Structure):
+    _fields_ = (
+        [("size", c_uint32), ("form", c_int32), ("max_len", c_int32), ("scale", c_float)]
+        + _tensors(
+            "q", "k", "v", "out", "offsets", "initial_state", "final_state", "initial_slots", "final_slots", "log_decay", "g", "beta",
+        )
+        + [("normalize_qk", c_int32)]
+    )
+
+
+class CHstu(Structure):
+    _fields_ = [
+        ("size", c_uint32),
+        ("max_seq_len", c_int32),
+        ("alpha", c_float),
+        ("contextual", c_int32),
+        ("max_attn_len", c_int32),
+        ("min_full", c_int32),
+    ] + _tensors(
+        "q", "k", "v", "out", "offsets", "q_offsets", "num_targets", "position_bias", "time_bias", "time_bounds", "times",
+    )
+
+
 # What a function returns and takes; "status" is turned into an exception by status().
 _FUNCTIONS = {
     "fovea_last_error": (c_char_p, []),
@@ -154,6 +177,10 @@ _FUNCTIONS = {
     "fovea_gather": (ctypes.c_int, [TensorPtr, TensorPtr, c_float, c_float] + [TensorPtr] * 3 + [c_void_p]),
     "fovea_merge_states": (ctypes.c_int, [TensorPtr] * 4 + [c_void_p]),
     "fovea_merge_state": (ctypes.c_int, [TensorPtr] * 6 + [c_void_p]),
+    "fovea_lightning_attention": (ctypes.c_int, [POINTER(CLinear), c_void_p]),
+    "fovea_gated_delta_rule": (ctypes.c_int, [POINTER(CLinear), c_void_p]),
+    "fovea_hstu_attention": (ctypes.c_int, [POINTER(CHstu), c_void_p]),
+    "fovea_hstu_time_bounds": (ctypes.c_int, [c_int32, POINTER(c_int64)]),
 }
 
 

@@ -1,11 +1,11 @@
 #pragma once
-// The sizes of ABI 1's structs: the minimum that read_struct() accepts. They include the trailing padding, in
-// which no later field may begin, because programs leave it uninitialised.
+// The sizes of the first versions of the structs: the minimum that read_struct() accepts. They include the
+// trailing padding, in which no later field may begin, because programs leave it uninitialised.
 #include "base/sized_struct.h"
 
 namespace fovea::c_api {
 
 inline constexpr size_t kSpecSize1 = 104, kLimitsSize1 = 32, kStepSize1 = 96, kLayerSize1 = 88,
-                        kAppendSize1 = 176;
+                        kAppendSize1 = 176, kLinearSize1 = 120, kHstuSize1 = 112;
 
 }  // namespace fovea::c_api

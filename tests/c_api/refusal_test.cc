@@ -557,6 +557,72 @@ TEST(CApi, RefusesWrongCopiesGathersAndMerges) {
   EXPECT_THAT(merge(), HasSubstr("o has 0 parts; it must have 1 or more"));
 }
 
+TEST(Refusal, LinearAttention) {
+  HostTensor q(kF32, {3, 2, 8}), k(kF32, {3, 2, 8}), v(kF32, {3, 4, 6}), out(kF32, {3, 4, 6}),
+      offsets(kI32, {3}, {0, 1, 3}), state(kF32, {2, 4, 8, 6}), g(kF32, {3, 4}), decay(kF32, {4}),
+      times(kI64, {3}), slots(kI64, {2}, {int64_t{0}, int64_t{1}});
+  for (HostTensor* t : {&q, &k, &v, &state, &g, &decay})
+    std::fill_n(t->as<float>(), t->bytes() / 4, -0.5f);
+  fovea_linear_args args = {};
+  args.size = sizeof args;
+  const auto fill = [&] {
+    args.q = q.get(), args.k = k.get(), args.v = v.get(), args.out = out.get(), args.offsets = offsets.get();
+    args.initial_state = args.final_state = state.get();
+    args.initial_slots = slots.get();
+  };
+  const auto delta = [&] {
+    fill();
+    args.g = g.get(), args.log_decay = nullptr;
+    return last_error(fovea_gated_delta_rule(&args, nullptr));
+  };
+  EXPECT_EQ(delta(), "accepted");
+  g.t.dtype = kF16;
+  EXPECT_THAT(delta(), HasSubstr("fovea_gated_delta_rule: g has dtype float16; it must be float32"));
+  g.t.dtype = kF32;
+  state.shape[0] = 1;
+  EXPECT_THAT(delta(), HasSubstr("sequence 1 has slot 1 in states.in_slots; there are 1 slots"));
+  state.shape[0] = 2;
+  slots.as<int64_t>()[1] = int64_t{1} << 40;
+  EXPECT_THAT(delta(), HasSubstr("initial_slots[1] is 1099511627776; it must fit 32 bits"));
+  slots.as<int64_t>()[1] = 1;
+  out.strides[0] = 4;
+  EXPECT_THAT(delta(), HasSubstr("out has strides"));
+  out.strides[0] = 24;
+  args.form = 2;
+  EXPECT_THAT(delta(), HasSubstr("form is 2; it must be FOVEA_CHUNKED (0) or FOVEA_RECURRENT (1)"));
+  args.form = 0;
+  args.size = 8;
+  EXPECT_THAT(delta(), HasSubstr("fovea_linear_args->size is 8"));
+  args.size = sizeof args;
+
+  const auto lightning = [&] {
+    fill();
+    args.g = nullptr, args.log_decay = decay.get();
+    return last_error(fovea_lightning_attention(&args, nullptr));
+  };
+  EXPECT_THAT(lightning(), HasSubstr("lightning attention has as many of each"));
+  v.shape[1] = out.shape[1] = state.shape[1] = 2;
+  decay.shape[0] = 2, state.strides[0] = 96;
+  EXPECT_EQ(lightning(), "accepted");
+  args.normalize_qk = 1;
+  EXPECT_THAT(lightning(), HasSubstr("lightning attention has none of them"));
+
+  fovea_hstu_args h = {};
+  h.size = sizeof h;
+  h.max_seq_len = 4;
+  const auto hstu = [&] {
+    h.q = q.get(), h.k = k.get(), h.v = v.get(), h.out = out.get(), h.offsets = offsets.get();
+    return last_error(fovea_hstu_attention(&h, nullptr));
+  };
+  EXPECT_EQ(hstu(), "accepted");
+  h.times = times.get();
+  EXPECT_THAT(hstu(), HasSubstr("times or time_bounds is given without time_bias"));
+  h.times = nullptr;
+  h.max_seq_len = 1;
+  EXPECT_THAT(hstu(), HasSubstr("sequence 1 has 2 rows; max_seq_len is 1"));
+  EXPECT_THAT(last_error(fovea_hstu_time_bounds(-1, nullptr)), HasSubstr("buckets is -1"));
+}
+
 /// The library's own unwinder carries an exception from its inside to the boundary of the interface.
 TEST(Refusal, MemoryThatThereIsNotIsAStatus) {
   HostTensor o(kF32, {1, 1, 1, 1}), lse(kF32, {1, 1, 1}), out(kF32, {1, 1, 1});
