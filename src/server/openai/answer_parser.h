@@ -47,9 +47,37 @@ struct CallDelta {
   std::string id, name, arguments;
 };
 
+/// What a piece of text adds to an answer.
 struct AnswerDelta {
   std::string content, reasoning;
   std::vector<CallDelta> calls;
+  /// The order in which these came. Neighbours differ in kind, or are parts of different calls.
+  enum class Kind : uint8_t { reasoning, content, call };
+  struct Piece {
+    Kind kind;
+    size_t size;  ///< bytes of text; unused for a call, which is the next one of `calls`
+  };
+  std::vector<Piece> order;
+
+  void add(Kind kind, std::string_view text);
+  void add_call(CallDelta call);
+  /// Continues call `index`.
+  void add_arguments(int index, std::string_view text);
+  /// Calls `on_text(kind, text)` and `on_call(call)` in order.
+  template <class OnText, class OnCall>
+  void visit(const OnText& on_text, const OnCall& on_call) const {
+    std::string_view left_content = content, left_reasoning = reasoning;
+    size_t call = 0;
+    for (const Piece& piece : order) {
+      if (piece.kind == Kind::call) {
+        on_call(calls[call++]);
+        continue;
+      }
+      std::string_view& left = piece.kind == Kind::content ? left_content : left_reasoning;
+      on_text(piece.kind, left.substr(0, piece.size));
+      left.remove_prefix(piece.size);
+    }
+  }
 };
 
 struct AnswerFormat {

@@ -1,0 +1,195 @@
+// AnswerParser: calls whose arguments are JSON.
+#include <algorithm>
+
+#include "fovea/result.h"
+#include "server/openai/answer_tags.h"
+#include "text/json_value.h"
+
+namespace fovea::openai {
+namespace {
+
+std::string decoded(const std::string& quoted) {
+  const auto value = text::parse_json(quoted, "string");
+  return value && value->string() ? *value->string() : quoted;
+}
+
+}  // namespace
+
+bool AnswerParser::scan(char c) {
+  started_ = true;
+  if (in_string_) {
+    if (escaped_)
+      escaped_ = false;
+    else if (c == '\\')
+      escaped_ = true;
+    else if (c == '"')
+      in_string_ = false;
+    return !in_string_ && depth_ == 0;
+  }
+  if (c == '"') in_string_ = true;
+  if (c == '{' || c == '[') ++depth_;
+  if (c == '}' || c == ']') return --depth_ <= 0;
+  return false;
+}
+
+/// The name before the arguments' brace.
+bool AnswerParser::step_header(AnswerDelta& out) {
+  if (format_.tools == ToolFormat::mistral && raw_.empty()) {
+    skip_space();
+    if (buffer_.empty()) return false;
+    if (buffer_[0] == '[') {
+      in_list_ = true;
+      mode_ = Mode::between;
+      return true;
+    }
+  }
+  const size_t brace = buffer_.find('{');
+  if (brace == std::string::npos) return false;
+  std::string_view head = without_space(std::string_view(buffer_).substr(0, brace));
+  std::string id;
+  const auto before = [](std::string_view text, std::string_view mark) {
+    return text.substr(0, text.find(mark));
+  };
+  switch (format_.tools) {
+    case ToolFormat::deepseek_v3: {
+      constexpr std::string_view kSep = "<｜tool▁sep｜>";
+      if (const size_t at = head.find(kSep); at != std::string_view::npos)
+        head.remove_prefix(at + kSep.size());
+      head = before(before(head, "\n"), "```");
+      break;
+    }
+    case ToolFormat::deepseek_v31: head = before(head, "<｜tool▁sep｜>"); break;
+    case ToolFormat::kimi_k2:
+      head = before(head, "<|tool_call_argument_begin|>");
+      id = without_space(head);
+      if (head.starts_with("functions.")) head.remove_prefix(10);
+      head = head.substr(0, head.rfind(':'));
+      break;
+    case ToolFormat::mistral: {
+      const std::string_view call_id = "[CALL_ID]";
+      std::string_view all = before(head, "[ARGS]");
+      head = before(all, call_id);
+      if (all.size() > head.size()) id = without_space(all.substr(head.size() + call_id.size()));
+      break;
+    }
+    case ToolFormat::gemma:
+      if (head.starts_with("call:")) head.remove_prefix(5);
+      break;
+    default: break;
+  }
+  begin_call(std::string(without_space(head)), id, out);
+  buffer_.erase(0, brace);
+  mode_ = Mode::arguments;
+  return true;
+}
+
+bool AnswerParser::step_arguments(AnswerDelta& out) {
+  if (!started_) skip_space();
+  for (size_t i = 0; i < buffer_.size(); ++i) {
+    if (!scan(buffer_[i])) continue;
+    add_arguments(std::string_view(buffer_).substr(0, i + 1), out);
+    buffer_.erase(0, i + 1);
+    end_call(out);
+    mode_ = format_.tools == ToolFormat::json_named   ? Mode::rest
+            : tags_of(format_.tools).call_end.empty() ? Mode::between
+                                                      : Mode::call_end;
+    return true;
+  }
+  add_arguments(buffer_, out);
+  buffer_.clear();
+  return false;
+}
+
+/// {"name": N, "arguments": {...}}: member_ is the place in it.
+bool AnswerParser::step_object(AnswerDelta& out) {
+  enum Place : size_t { kOpen, kKey, kInKey, kColon, kValue, kInValue, kAfter };
+  const auto is_arguments = [&] { return key_ == "arguments" || key_ == "parameters"; };
+  const auto streams = [&] { return is_arguments() && begun_ && raw_.starts_with("{"); };
+  const auto end_value = [&] {
+    if (key_ == "name" && !begun_) {
+      const std::string early = std::move(recipient_);  // arguments that came before the name
+      begin_call(decoded(raw_), "", out);
+      add_arguments(early, out);
+      recipient_.clear();
+      any_parameter_ = !early.empty();
+    } else if (is_arguments() && !streams()) {
+      const std::string text = raw_.starts_with("\"") ? decoded(raw_) : raw_ == "null" ? "{}" : raw_;
+      if (begun_)
+        add_arguments(text, out);
+      else
+        recipient_ = text;
+      any_parameter_ = true;
+    } else if (is_arguments()) {
+      any_parameter_ = true;
+    }
+    raw_.clear();
+    started_ = false;
+    member_ = kAfter;
+  };
+  for (size_t i = 0; i < buffer_.size(); ++i) {
+    const char c = buffer_[i];
+    switch (member_) {
+      case kOpen:
+        if (c == '{') member_ = kKey;
+        break;
+      case kKey:
+        if (c == '"') {
+          key_ = c;
+          member_ = kInKey;
+        } else if (c == '}') {
+          member_ = kAfter;
+          --i;
+        }
+        break;
+      case kInKey:
+        key_ += c;
+        if (escaped_) {
+          escaped_ = false;
+        } else if (c == '\\') {
+          escaped_ = true;
+        } else if (c == '"') {
+          key_ = decoded(key_);
+          member_ = kColon;
+        }
+        break;
+      case kColon:
+        if (c == ':') member_ = kValue;
+        break;
+      case kValue:
+        if (is_answer_space(c)) break;
+        raw_.clear();
+        depth_ = 0;
+        member_ = kInValue;
+        [[fallthrough]];
+      case kInValue: {
+        const bool bare = depth_ == 0 && !in_string_ && !raw_.empty();
+        if (bare && (c == ',' || c == '}' || is_answer_space(c))) {
+          end_value();
+          --i;
+          break;
+        }
+        if (streams())
+          add_arguments(std::string_view(&c, 1), out);
+        else
+          raw_ += c;
+        if (raw_ == "{" && raw_.size() == 1 && depth_ == 0 && streams()) add_arguments("{", out);
+        if (scan(c)) end_value();
+        break;
+      }
+      case kAfter:
+        if (c == ',') member_ = kKey;
+        if (c != '}') break;
+        if (begun_ && !any_parameter_) add_arguments("{}", out);
+        buffer_.erase(0, i + 1);
+        end_call(out);
+        recipient_.clear();
+        mode_ = in_list_ || tags_of(format_.tools).call_end.empty() ? Mode::between : Mode::call_end;
+        return true;
+      default: break;
+    }
+  }
+  buffer_.clear();
+  return false;
+}
+
+}  // namespace fovea::openai
