@@ -49,6 +49,26 @@ std::string probe(const Render& render, bool with_calls) {
   return text ? *text : "";
 }
 
+/// Whether a system message in the middle is there, in its place, and not as one of a user.
+bool keeps_system_turns(const Render& render) {
+  if (!render) return false;
+  const auto rendered = [&](const std::string& role) -> std::string {
+    ChatRequest chat;
+    chat.messages = R"([{"role":"system","content":"probe_0"},{"role":"user","content":"probe_1"},)"
+                    R"({"role":"assistant","content":"probe_2"},{"role":")" +
+                    role + R"(","content":"probe_3"},{"role":"user","content":"probe_4"}])";
+    const auto text = render(chat);
+    return text ? *text : "";
+  };
+  const std::string system = rendered("system");
+  size_t at = 0;
+  for (const char* word : {"probe_0", "probe_1", "probe_2", "probe_3", "probe_4"}) {
+    at = system.find(word, at);
+    if (at == std::string::npos) return false;
+  }
+  return system != rendered("user");
+}
+
 std::string_view without_space(std::string_view text) {
   return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
 }
@@ -62,6 +82,7 @@ Error unknown_name(const char* flag, const std::string& name, const std::string&
 Result<AnswerFormats> find_answer_formats(const Render& render, const std::string& tools,
                                           const std::string& reasoning) {
   AnswerFormats out;
+  out.system_turns_anywhere = keeps_system_turns(render);
   const std::string calls = probe(render, true), plain = probe(render, false);
   if (same_name(tools, "auto")) {
     out.tools = openai::detect_tool_format(calls);

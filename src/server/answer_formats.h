@@ -12,6 +12,8 @@ namespace fovea::server {
 struct AnswerFormats {
   openai::ToolFormat tools = openai::ToolFormat::none;
   std::string think_begin, think_end;  ///< "" = no reasoning
+  /// The template renders a system message behind others as a turn of its own.
+  bool system_turns_anywhere = false;
 };
 
 using Render = std::function<Result<std::string>(const ChatRequest&)>;

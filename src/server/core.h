@@ -48,7 +48,13 @@ struct Core {
   /// The client that a request is accounted to: its API key, or without keys its address.
   std::string client_of(const http::Request& request) const {
     return keys.open() ? http::address_group(request.remote)
-                       : "key " + std::to_string(keys.find(request.header("authorization")));
+                       : "key " + std::to_string(keys.find(credential(request)));
+  }
+  /// "Bearer KEY": the header "authorization", or "x-api-key" of Anthropic's clients.
+  static std::string credential(const http::Request& request) {
+    const std::string_view key = request.header("x-api-key");
+    const std::string_view given = request.header("authorization");
+    return given.empty() && !key.empty() ? "Bearer " + std::string(key) : std::string(given);
   }
   int max_seq_len() const { return engine ? engine->info().max_seq_len : embedder->info().max_seq_len; }
   const std::string& served_name() const { return config.served_names.front(); }

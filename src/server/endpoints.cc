@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/generation.h"
+#include "server/endpoint_steps.h"
 #include "server/openai/answer_size.h"
 #include "server/openai/response.h"
 #include "server/text.h"
@@ -16,87 +16,7 @@ namespace {
 using openai::ApiError;
 using openai::bad_request;
 
-constexpr size_t kShownName = 100;
 constexpr size_t kEmbedSlice = 64;  // inputs between two checks for a client disconnect
-
-/// Truncates a client's `name`, which bounds the size of the error message.
-std::string shown(const std::string& name) {
-  return name.size() <= kShownName ? name : name.substr(0, kShownName) + "...";
-}
-
-void refuse(Reply& reply, const ApiError& error) {
-  if (reply.core().metrics) reply.core().metrics->refused(error.status);
-  reply.error(error);
-}
-
-/// Logs and reports unknown fields that were ignored (UnknownFields::ignored).
-void note_ignored(Reply& reply, const openai::RequestBase& request) {
-  if (request.ignored.empty()) return;
-  std::string names;
-  for (const std::string& field : request.ignored)
-    names += (names.empty() ? "" : ", ") + field;
-  FOVEA_LOG(info) << escaped(reply.request().id) << " unknown fields ignored: " << names;
-  reply.add_header("X-Ignored-Fields", std::move(names));
-}
-
-int most_answers(const Core& core) {
-  return static_cast<int>(std::min<int64_t>(openai::kMostPrompts, core.admission.most()));
-}
-
-openai::ParseOptions parse_options(const Core& core) {
-  return {core.engine->default_sampling(), core.config.max_logprobs, most_answers(core),
-          core.config.unknown_fields};
-}
-
-/// OpenAI's wording, which clients match. `tokens`: "20", "at least 20".
-ApiError too_long(size_t longest, const std::string& tokens, const std::string& what) {
-  return bad_request("This model's maximum context length is " + std::to_string(longest) +
-                         " tokens. However, your " + what + " resulted in " + tokens +
-                         " tokens. Please reduce the length of the " + what + ".",
-                     what, "context_length_exceeded");
-}
-
-std::optional<ApiError> check_length(const Core& core, const openai::GenerationRequest& request,
-                                     size_t prompt, const char* what) {
-  const auto longest = static_cast<size_t>(core.max_seq_len());
-  const auto wanted = static_cast<size_t>(std::max(0, request.sampling.max_tokens.value_or(0)));
-  const bool generates = request.sampling.max_tokens.value_or(1) > 0;
-  if (prompt > longest || (generates && prompt == longest))
-    return too_long(longest, std::to_string(prompt), what);
-  if (request.max_tokens_given && prompt + wanted > longest)
-    return bad_request("This model's maximum context length is " + std::to_string(longest) +
-                           " tokens. However, you requested " + std::to_string(prompt + wanted) +
-                           " tokens (" + std::to_string(prompt) + " in the " + what + ", " +
-                           std::to_string(wanted) + " in the completion). Please reduce the length of the " +
-                           what + " or completion.",
-                       what, "context_length_exceeded");
-  return std::nullopt;
-}
-
-/// Stores a prompt's ids, or fails if there are too many. With an encoder-decoder model they are the
-/// encoder's input, and the answer begins with the decoder prompt from the model's files.
-std::optional<ApiError> take_prompt(const Core& core, const openai::GenerationRequest& request,
-                                    std::vector<int32_t> ids, const char* what, TokenizedPrompt& prompt) {
-  const auto& encoder = core.config.encoder;
-  prompt.ids = std::move(ids);
-  if (encoder) {
-    prompt.encoder_ids = std::exchange(prompt.ids, encoder->decoder_prompt);
-    if (prompt.encoder_ids.size() > encoder->longest)
-      return too_long(encoder->longest, std::to_string(prompt.encoder_ids.size()), what);
-  }
-  return check_length(core, request, prompt.ids.size(), what);
-}
-
-/// Tokenises `text` into `prompt`; a text that is too long is refused before it is fully tokenised.
-std::optional<ApiError> tokenize_prompt(const Core& core, const openai::GenerationRequest& request,
-                                        std::string_view text, const char* what, TokenizedPrompt& prompt) {
-  const auto longest =
-      core.config.encoder ? core.config.encoder->longest : static_cast<size_t>(core.max_seq_len());
-  auto tokens = core.engine->tokenize(text, request.add_special_tokens, longest);
-  if (!tokens) return bad_request("this model has no tokenizer; give the prompt as token ids", what);
-  if (tokens->at_least > 0) return too_long(longest, "at least " + std::to_string(tokens->at_least), what);
-  return take_prompt(core, request, std::move(tokens->ids), what, prompt);
-}
 
 /// Refuses echo and prompt_logprobs with an encoder-decoder model: its answers do not continue the prompt.
 std::optional<ApiError> check_encoder_request(const Core& core, const openai::GenerationRequest& request) {
@@ -107,44 +27,6 @@ std::optional<ApiError> check_encoder_request(const Core& core, const openai::Ge
           ": this model reads the prompt with its encoder, so prompt log probabilities are not "
           "available; leave the field out",
       field);
-}
-
-/// The common path of completions and chats once their prompts are tokenised and their lengths checked.
-std::optional<ApiError> generate(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket,
-                                 openai::ApiKind kind, openai::GenerationRequest request,
-                                 std::vector<TokenizedPrompt> prompts) {
-  Core& core = reply->core();
-  std::vector<int64_t> lengths;
-  for (const TokenizedPrompt& prompt : prompts)
-    lengths.push_back(static_cast<int64_t>(prompt.read().size()));
-  const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const auto size = openai::answer_size(kind, request, lengths, core.engine->info().vocab_size);
-  // A stream's tokens are not kept: they are sent as they are generated.
-  if (const int64_t bytes = request.stream ? size.prompts : size.whole();
-      bytes > core.config.max_answer_bytes)
-    return answer_too_large(core, bytes, size.what, size.param);
-  if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
-    return overloaded(verdict);
-  if (core.draining.load()) return shutting_down();
-  Generation::start(reply, std::move(ticket), kind, std::move(request), std::move(prompts), size);
-  return std::nullopt;
-}
-
-/// Checks the model and the number of answers before tokenisation.
-std::optional<ApiError> admit(const Core& core, Admission::Ticket& ticket,
-                              const openai::GenerationRequest& request, size_t prompts) {
-  if (auto error = check_model(core, request.model)) return error;
-  const auto answers = prompts * static_cast<size_t>(std::max(1, request.sampling.n));
-  // Each answer has its own state, so the limit covers n times the number of prompts. It is no larger than
-  // the queue: a request above that would be refused on every retry.
-  if (const auto most = static_cast<size_t>(most_answers(core)); answers > most)
-    return bad_request("n is " + std::to_string(request.sampling.n) + " for " + std::to_string(prompts) +
-                           " prompts; at most " + std::to_string(most) + " answers are allowed in a request",
-                       "n");
-  if (const auto verdict = ticket.set_answers(static_cast<int>(answers));
-      verdict != Admission::Verdict::admitted)
-    return overloaded(verdict);
-  return std::nullopt;
 }
 
 std::optional<ApiError> completion(std::shared_ptr<Reply>& reply,
@@ -197,15 +79,6 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
   TokenizedPrompt prompt;
   if (auto error = tokenize_prompt(core, request, *text, "messages", prompt)) return error;
   return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {std::move(prompt)});
-}
-
-using Endpoint = std::optional<ApiError> (*)(std::shared_ptr<Reply>&, std::shared_ptr<Admission::Ticket>&);
-
-void run(Endpoint endpoint, std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  if (auto error = endpoint(reply, ticket)) {
-    ticket.reset();  // before the client can send its next request
-    refuse(*reply, *error);
-  }
 }
 
 std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
@@ -314,22 +187,16 @@ std::optional<ApiError> detokenize(Reply& reply) {
 
 }  // namespace
 
-std::optional<ApiError> check_model(const Core& core, const std::string& name) {
-  const auto& names = core.config.served_names;
-  if (name.empty() || std::ranges::find(names, name) != names.end()) return std::nullopt;
-  return ApiError{404, "The model `" + shown(name) + "` does not exist.", "model", "model_not_found"};
-}
-
 void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run(completion, std::move(reply), std::move(ticket));
+  run_endpoint(completion, std::move(reply), std::move(ticket));
 }
 
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run(chat_completion, std::move(reply), std::move(ticket));
+  run_endpoint(chat_completion, std::move(reply), std::move(ticket));
 }
 
 void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run(embedding, std::move(reply), std::move(ticket));
+  run_endpoint(embedding, std::move(reply), std::move(ticket));
 }
 
 void post_tokenize(Reply& reply) {

@@ -1,10 +1,10 @@
 #include "server/generation.h"
 
 #include <algorithm>
-#include <random>
 
 #include "profile/scopes.h"
-#include "server/text.h"
+#include "server/answer_ids.h"
+#include "server/openai/block_writer.h"
 
 namespace fovea::server {
 namespace {
@@ -12,27 +12,17 @@ namespace {
 using openai::ApiError;
 using openai::ApiKind;
 
-std::string random_id(std::string id, int digits) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  constexpr std::string_view kHex = "0123456789abcdef";
-  for (int i = 0; i < digits; ++i)
-    id += kHex[random() & 15];
-  return id;
-}
-
-/// "chatcmpl-" and 24 random hex digits.
-std::string new_id(ApiKind kind) {
-  return random_id(kind == ApiKind::chat ? "chatcmpl-" : "cmpl-", 24);
+std::unique_ptr<openai::AnswerWriter> openai_writer(const Core& core, ApiKind kind,
+                                                    const openai::GenerationRequest& request) {
+  const char* prefix = kind == ApiKind::chat ? "chatcmpl-" : "cmpl-";
+  return openai::make_openai_writer(
+      {kind, random_id(prefix), core.served_name(), unix_seconds()}, request,
+      {[engine = core.engine](int32_t id) { return engine->token_bytes(id); }, request.return_tokens_as_ids});
 }
 
 std::string new_call_id(openai::ToolFormat format) {
   return format == openai::ToolFormat::mistral ? random_id("", 9)
-                                               : random_id("call_", 24);  // its templates want 9
-}
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+                                               : random_id("call_");  // its templates want 9
 }
 
 double seconds(Clock::duration duration) {
@@ -47,7 +37,7 @@ int characters(std::string_view utf8) {
 
 Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
                        openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
-                       const openai::AnswerSize& size)
+                       const openai::AnswerSize& size, std::unique_ptr<openai::AnswerWriter> writer)
     : reply_(std::move(reply)),
       core_(reply_->core()),
       kind_(kind),
@@ -55,12 +45,10 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
       prompts_(std::move(prompts)),
       size_(size),
       share_(std::make_shared<AnswerShare>(core_.answers)),
-      head_{kind, new_id(kind), core_.served_name(), unix_seconds()},
-      words_{[engine = core_.engine](int32_t id) { return engine->token_bytes(id); },
-             request_.return_tokens_as_ids},
       ticket_(std::move(ticket)),
       progress_(prompts_.size()),
       unfinished_prompts_(static_cast<int>(prompts_.size())),
+      writer_(writer ? std::move(writer) : openai_writer(core_, kind, request_)),
       choices_(prompts_.size() * n()),
       introduced_(choices_.size()),
       cached_tokens_(prompts_.size()),
@@ -98,9 +86,10 @@ Generation::~Generation() {
 
 void Generation::start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, ApiKind kind,
                        openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
-                       const openai::AnswerSize& size) {
-  const auto self = std::make_shared<Generation>(std::move(reply), std::move(ticket), kind,
-                                                 std::move(request), std::move(prompts), size);
+                       const openai::AnswerSize& size, std::unique_ptr<openai::AnswerWriter> writer) {
+  const auto self =
+      std::make_shared<Generation>(std::move(reply), std::move(ticket), kind, std::move(request),
+                                   std::move(prompts), size, std::move(writer));
   self->core_.add(self);
   self->reply_->on_drop([weak = self->weak_from_this()] {
     if (const auto alive = weak.lock()) alive->cancel();
@@ -212,8 +201,8 @@ bool Generation::open() {
   if (opened_) return true;
   opened_ = true;
   if (!request_.stream) return true;
-  if (!reply_->start_stream()) return false;
-  writer_.emplace(head_, request_, words_);
+  if (!reply_->start_stream(writer_->stream_type())) return false;
+  streams_ = true;
   last_write_ = Clock::now();
   return true;
 }
@@ -236,7 +225,7 @@ void Generation::deliver() {
   std::optional<ApiError> error;
   for (size_t i = 0; i < arrived.size() && !error; ++i)
     error = take(arrived[i], events);
-  if (unfinished_ == 0 && !error && writer_) events += writer_->last(usage_);
+  if (unfinished_ == 0 && !error && streams_) events += writer_->last(usage_);
   if (!events.empty()) {
     last_write_ = Clock::now();
     if (!reply_->write(std::move(events))) {
@@ -268,24 +257,29 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
     }
   }
   openai::Choice& choice = choices_[index];
-  if (writer_) {
+  if (streams_) {
     if (!introduced_[index]) {
       introduced_[index] = true;
       const bool shows_prompt = request_.return_token_ids && (kind_ == ApiKind::completion || index == 0);
-      events += writer_->first(choice.index, shows_prompt ? std::span<const int32_t>(choice.prompt_ids)
-                                                          : std::span<const int32_t>());
+      events += writer_->first(
+          choice.index,
+          shows_prompt ? std::span<const int32_t>(choice.prompt_ids) : std::span<const int32_t>(), usage_);
       if (!choice.text.empty()) events += writer_->echo(choice.index, choice.text);
     }
     if (parsers_.empty()) {
-      events += writer_->delta(choice.index, output, usage_);
+      events += writer_->delta(choice.index, nullptr, 0, output, usage_);
     } else {
       const openai::AnswerDelta parts = split(index, output);
-      events += writer_->delta(choice.index, parts, parsers_[index]->calls(), output, usage_);
+      events += writer_->delta(choice.index, &parts, parsers_[index]->calls(), output, usage_);
     }
     return std::nullopt;
   }
   if (auto error = grow(output.token_ids.size())) return error;
-  if (parsers_.empty()) {
+  if (writer_->wants_blocks()) {
+    openai::add_to_blocks(choice.blocks,
+                          parsers_.empty() ? openai::plain_parts(output) : split(index, output),
+                          request_.include_reasoning);
+  } else if (parsers_.empty()) {
     choice.text += output.text;
   } else {
     openai::AnswerDelta parts = split(index, output);
@@ -330,21 +324,17 @@ std::optional<ApiError> Generation::grow(size_t tokens) {
 
 void Generation::close() {
   ended_ = true;
-  if (writer_)
+  if (streams_)
     reply_->end();
   else
-    reply_->respond({200,
-                     "application/json",
-                     openai::response_json(head_, choices_, usage_, request_, words_),
-                     {},
-                     share_});
+    reply_->respond({200, "application/json", writer_->whole(choices_, usage_), {}, share_});
 }
 
 void Generation::fail(const ApiError& error) {
   if (ended_) return;
   ended_ = true;
-  if (writer_) {
-    reply_->write(openai::StreamWriter::error(error));
+  if (streams_) {
+    reply_->write(stream_error(reply_->style(), error));
     reply_->end();
   } else {
     reply_->error(error);
@@ -360,9 +350,9 @@ void Generation::tick(Clock::time_point now) {
   const auto silent = [this, now] { return now - last_write_.load() >= core_.config.sse_ping; };
   if (!request_.stream || !silent()) return;
   reply_->exchange().post([self = shared_from_this(), now, silent] {
-    if (!self->writer_ || self->ended_ || !silent()) return;
+    if (!self->streams_ || self->ended_ || !silent()) return;
     self->last_write_ = now;
-    if (!self->reply_->write(": ping\n\n")) self->cancel();
+    if (!self->reply_->write(self->writer_->ping())) self->cancel();
   });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// One request of /v1/completions or /v1/chat/completions: one or more engine requests, one answer.
+// One request for generated text, of any API: one or more engine requests, one answer.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/openai/answer_size.h"
+#include "server/openai/answer_writer.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"
 #include "server/reply.h"
@@ -29,13 +30,15 @@ struct TokenizedPrompt {
 class Generation final : public Job, public std::enable_shared_from_this<Generation> {
  public:
   /// Submits the prompts, or answers with an error. Nothing is sent before all prompts are submitted.
+  /// `writer`: null = OpenAI's of `kind`.
   static void start(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket,
                     openai::ApiKind kind, openai::GenerationRequest request,
-                    std::vector<TokenizedPrompt> prompts, const openai::AnswerSize& size);
+                    std::vector<TokenizedPrompt> prompts, const openai::AnswerSize& size,
+                    std::unique_ptr<openai::AnswerWriter> writer = nullptr);
 
   Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket, openai::ApiKind kind,
              openai::GenerationRequest request, std::vector<TokenizedPrompt> prompts,
-             const openai::AnswerSize& size);
+             const openai::AnswerSize& size, std::unique_ptr<openai::AnswerWriter> writer);
   ~Generation() override;
 
   void abort() override;
@@ -82,8 +85,6 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   const openai::AnswerSize size_;
   const std::shared_ptr<AnswerShare> share_;  // of Core::answers
   const Clock::time_point arrival_ = Clock::now();
-  openai::ResponseHead head_;
-  openai::TokenText words_;
 
   std::mutex mutex_;  // guards the members below, up to cancelled_
   std::vector<Arrived> mailbox_;
@@ -98,7 +99,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   int unfinished_prompts_ = 0;
 
   // Only for the connection's thread.
-  std::optional<openai::StreamWriter> writer_;
+  const std::unique_ptr<openai::AnswerWriter> writer_;
   std::vector<openai::Choice> choices_;
   std::vector<std::unique_ptr<openai::AnswerParser>> parsers_;  // by choice; none = answers are not split
   std::vector<bool> introduced_;                                // whether the choice's first event is sent
@@ -106,7 +107,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   std::vector<int> cached_tokens_, completion_tokens_;  // for each prompt; for each choice
   int unfinished_ = 0;
   std::atomic<Clock::time_point> last_write_{arrival_};  // also read by the ticker thread
-  bool opened_ = false, ended_ = false;
+  bool opened_ = false, streams_ = false, ended_ = false;
 };
 
 }  // namespace fovea::server

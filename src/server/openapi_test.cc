@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "server/anthropic/request.h"
 #include "server/openai/field_table.h"
 #include "server/openai/request.h"
 #include "server/openai/request_body.h"
@@ -67,6 +68,8 @@ const Endpoint kEndpoints[] = {
      R"("input":"x")"},
     {"TokenizeRequest", [](const std::string& body) { return error_of(openai::parse_tokenize(body)); },
      R"("messages":[{"role":"user","content":"x"}])"},
+    {"MessageRequest", [](const std::string& body) { return error_of(anthropic::parse_messages(body, {})); },
+     R"("max_tokens":1,"messages":[{"role":"user","content":"x"}])"},
     {"DetokenizeRequest", [](const std::string& body) { return error_of(openai::parse_detokenize(body)); },
      R"("tokens":[1])"},
 };
@@ -74,7 +77,7 @@ const Endpoint kEndpoints[] = {
 TEST_F(OpenApi, HasEveryRoute) {
   Names routed, documented;
   for (const RouteInfo& route : routes())
-    if (route.route != Route::responses && route.route != Route::messages)  // these are not served
+    if (route.route != Route::responses)  // not served
       routed.insert(std::string(route.post ? "post " : "get ") + std::string(route.path));
   routed.insert("get " + std::string(kModelPrefix) + "{model}");
   for (const auto& [path, methods] : document.at("paths").items())

@@ -84,8 +84,8 @@ openai::ApiError answer_too_large(const Core& core, int64_t bytes, const std::st
                              param, "answer_too_large");
 }
 
-http::Response error_response(const openai::ApiError& error) {
-  http::Response response{error.status, "application/json", openai::error_json(error)};
+http::Response error_response(const openai::ApiError& error, ApiStyle style, std::string_view id) {
+  http::Response response{error.status, "application/json", error_body(style, error, id)};
   if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
@@ -114,7 +114,8 @@ std::shared_ptr<Reply> Reply::create(std::shared_ptr<Core> core, std::shared_ptr
 Reply::Reply(std::shared_ptr<Core> core, std::shared_ptr<http::Exchange> exchange)
     : core_(std::move(core)),
       exchange_(std::move(exchange)),
-      client_(core_->client_of(exchange_->request())) {
+      client_(core_->client_of(exchange_->request())),
+      style_(api_style(exchange_->request().path)) {
   core_->in_flight.fetch_add(1);
 }
 
@@ -145,6 +146,7 @@ void Reply::respond(http::Response response) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::done)) return;
   std::ranges::move(headers_, std::back_inserter(response.headers));
+  if (style_ == ApiStyle::anthropic) response.headers.emplace_back("request-id", request().id);
   for (auto& header : cors_headers(core_->config, request()))
     response.headers.push_back(std::move(header));
   const int status = response.status;
@@ -152,15 +154,16 @@ void Reply::respond(http::Response response) {
   finish(status);
 }
 
-bool Reply::start_stream() {
+bool Reply::start_stream(std::string_view content_type) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::streaming)) return false;
   // These headers stop proxies from caching and buffering events.
   http::Headers headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   std::ranges::move(headers_, std::back_inserter(headers));
+  if (style_ == ApiStyle::anthropic) headers.emplace_back("request-id", request().id);
   for (auto& header : cors_headers(core_->config, request()))
     headers.push_back(std::move(header));
-  exchange_->start_stream(200, "text/event-stream; charset=utf-8", headers);
+  exchange_->start_stream(200, content_type, headers);
   return true;
 }
 
@@ -202,7 +205,7 @@ void Reply::expire(Timeout which) {
     if (self->core_->metrics) self->core_->metrics->timed_out(which);
     const openai::ApiError error = self->deadlines_->error(which);
     if (self->streaming()) {
-      self->write(openai::StreamWriter::error(error));
+      self->write(stream_error(self->style_, error));
       self->end();
     } else {
       self->error(error);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "server/api_style.h"
 #include "server/core.h"
 #include "server/deadlines.h"
 
@@ -19,7 +20,8 @@ openai::ApiError answers_full();
 /// `bytes`: the estimated size of the answer; `what`: the numbers that it follows from.
 openai::ApiError answer_too_large(const Core& core, int64_t bytes, const std::string& what,
                                   const std::string& param);
-http::Response error_response(const openai::ApiError& error);
+http::Response error_response(const openai::ApiError& error, ApiStyle style = ApiStyle::openai,
+                              std::string_view id = {});
 
 /// The CORS headers for a request; no Access-Control-* headers unless its origin is allowed.
 http::Headers cors_headers(const ServiceConfig& config, const http::Request& request);
@@ -39,14 +41,15 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   Core& core() { return *core_; }
   const Core& core() const { return *core_; }
   const std::string& client() const { return client_; }
+  ApiStyle style() const { return style_; }
 
   /// Call before the answer begins, only on the thread that begins it.
   void add_header(std::string name, std::string value);
   /// No-op when the answer has already begun.
   void respond(http::Response response);
-  void error(const openai::ApiError& error) { respond(error_response(error)); }
+  void error(const openai::ApiError& error) { respond(error_response(error, style_, request().id)); }
   /// False when the answer has already begun.
-  bool start_stream();
+  bool start_stream(std::string_view content_type);
   bool streaming() const { return state_.load() == State::streaming; }
   bool done() const { return state_.load() == State::done; }
   /// False when the bytes will not be delivered; the request then ends and is counted as a client disconnect.
@@ -75,6 +78,7 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   std::shared_ptr<http::Exchange> exchange_;
   const Clock::time_point arrival_ = Clock::now();
   const std::string client_;
+  const ApiStyle style_;
   std::atomic<State> state_{State::open};
   std::atomic<bool> started_{false}, expired_{false};
   std::optional<Deadlines> deadlines_;

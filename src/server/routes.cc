@@ -20,6 +20,7 @@ constexpr RouteInfo kRoutes[] = {
     {.route = embeddings, .path = "/v1/embeddings", .post = true},
     {.route = responses, .path = "/v1/responses", .post = true},
     {.route = messages, .path = "/v1/messages", .post = true},
+    {.route = count_tokens, .path = "/v1/messages/count_tokens", .post = true},
     {.route = tokenize, .path = "/tokenize", .post = true},
     {.route = detokenize, .path = "/detokenize", .post = true},
 };

@@ -22,6 +22,7 @@ enum class Route : uint8_t {
   embeddings,
   responses,
   messages,
+  count_tokens,  ///< /v1/messages/count_tokens
   tokenize,
   detokenize,
 };

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "profile/scopes.h"
 #include "server/deadlines.h"
+#include "server/endpoint_steps.h"
 #include "server/endpoints.h"
 #include "server/openai/response.h"
 #include "server/pages.h"
@@ -77,11 +78,10 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
   // the key.
   if (core_->config.playground)
     if (const WebFile* file = find_web_file(request.path)) return web(*reply, *file);
-  if (!(route && route->open) && !core_->keys.allows(request.header("authorization")))
+  if (const std::string key = Core::credential(request); !(route && route->open) && !core_->keys.allows(key))
     return reply->error({401,
-                         request.header("authorization").empty()
-                             ? "no API key is given; send it as \"Authorization: Bearer KEY\""
-                             : "the API key is not valid",
+                         key.empty() ? "no API key is given; send it as \"Authorization: Bearer KEY\""
+                                     : "the API key is not valid",
                          "", "invalid_api_key"});
   if (!route)
     return reply->error({404, "there is no such path; see /v1/models, /v1/chat/completions, /v1/completions",
@@ -90,7 +90,8 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (route->post ? request.method != "POST" : !reads) {
     http::Response response = error_response(
-        {405, "this path takes " + std::string(route->post ? "POST" : "GET"), "", "method_not_allowed"});
+        {405, "this path takes " + std::string(route->post ? "POST" : "GET"), "", "method_not_allowed"},
+        reply->style(), request.id);
     response.headers.emplace_back("Allow", allowed_methods(*route));
     return reply->respond(std::move(response));
   }
@@ -117,7 +118,9 @@ void Router::preflight(Reply& reply, const RouteInfo* route) {
   if (!core_->config.cors_origins.empty()) {
     response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     response.headers.emplace_back("Access-Control-Allow-Headers",
-                                  "authorization, content-type, x-request-id, x-stainless-arch, "
+                                  "authorization, x-api-key, anthropic-version, anthropic-beta, "
+                                  "anthropic-dangerous-direct-browser-access, content-type, x-request-id, "
+                                  "x-stainless-arch, "
                                   "x-stainless-lang, x-stainless-os, x-stainless-package-version, "
                                   "x-stainless-retry-count, x-stainless-runtime, "
                                   "x-stainless-runtime-version, x-stainless-timeout, x-request-timeout");
@@ -189,17 +192,30 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
       !coding.empty() && !same_letters(coding, "identity"))
     return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
                          "unsupported_media_type"});
-  if (route == Route::responses || route == Route::messages)
+  if (route == Route::responses)
     return reply->error({404, "this API is not supported; use /v1/chat/completions", "", "not_found"});
   if (core_->draining.load()) return reply->error(shutting_down());
   const bool large = reply->request().body.size() > kSmallBody;
   switch (route) {
     case Route::completions:
     case Route::chat_completions:
+    case Route::messages:
     case Route::embeddings: return post_admitted(reply, route);
+    case Route::count_tokens: return work(reply, large, post_count_tokens);
     case Route::tokenize: return work(reply, large, post_tokenize);
     case Route::detokenize: return work(reply, large, post_detokenize);
     default: FOVEA_CHECK(false && "a route that is not of POST");
+  }
+}
+
+using Task = void (*)(std::shared_ptr<Reply>, std::shared_ptr<Admission::Ticket>);
+
+Task task_of(Route route) {
+  switch (route) {
+    case Route::embeddings: return post_embedding;
+    case Route::chat_completions: return post_chat_completion;
+    case Route::messages: return post_message;
+    default: return post_completion;
   }
 }
 
@@ -221,9 +237,7 @@ void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
     if (core_->metrics) core_->metrics->refused(503);
     return reply->error(overloaded(verdict));
   }
-  const auto task = embeds                             ? post_embedding
-                    : route == Route::chat_completions ? post_chat_completion
-                                                       : post_completion;
+  const auto task = task_of(route);
   work(reply, embeds || reply->request().body.size() > kSmallBody,
        [reply, task, ticket = std::move(ticket)](Reply&) mutable { task(reply, std::move(ticket)); });
 }

@@ -16,6 +16,8 @@ MORE = {"return_token_ids": True, "prompt_logprobs": 1, "stop": "zz", "seed": 1,
 REQUESTS = {  # for the endpoints that the demo model supports
     "/v1/chat/completions": [CHAT, {**CHAT, **MORE, "logprobs": True, "top_logprobs": 2, "n": 1, "response_format": {"type": "text"}}],
     "/v1/completions": [TEXT, {**TEXT, **MORE, "logprobs": 2}, {"prompt": [[1, 2], [3]], "max_tokens": 1, "echo": True}],
+    "/v1/messages": [CHAT, {**CHAT, "system": "x", "stop_sequences": ["zz"], "top_k": 3, "seed": 1}],
+    "/v1/messages/count_tokens": [{"messages": CHAT["messages"]}],
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],
     "/detokenize": [{"tokens": [300, 301]}],
 }

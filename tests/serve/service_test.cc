@@ -218,7 +218,6 @@ TEST_F(ServiceTest, OriginsAreAllowedByName) {
 TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
   EXPECT_THAT(get("/v2/models"), IsError(404, "there is no such path"));
   EXPECT_THAT(post("/v1/responses", "{}"), IsError(404, "this API is not supported"));
-  EXPECT_THAT(post("/v1/messages", "{}"), IsError(404, "this API is not supported"));
   const auto method = get("/v1/completions");
   EXPECT_THAT(method, IsError(405, "takes POST"));
   EXPECT_EQ(method.header("Allow"), "POST, OPTIONS");
@@ -232,6 +231,34 @@ TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
                 ->answer()
                 .status,
             200);
+}
+
+TEST_F(ServiceTest, MessagesHaveTheirOwnErrorsAndKeys) {
+  config_.api_keys = {"key"};
+  start();
+  const std::string body = R"({"max_tokens": 3, "messages": [{"role": "user", "content": "x"}]})";
+  const auto with = [&](const char* header, const char* value, const std::string& sent) {
+    return send("POST", "/v1/messages", sent, {{"Content-Type", "application/json"}, {header, value}})
+        ->answer();
+  };
+  const auto unknown = with("x-api-key", "other", body);
+  EXPECT_EQ(unknown.status, 401);
+  EXPECT_EQ(unknown.body, R"({"type":"error","error":{"type":"authentication_error","message":)"
+                          R"("the API key is not valid"},"request_id":"req-1"})");
+  EXPECT_EQ(unknown.header("request-id"), "req-1");
+  const auto seen = with("x-api-key", "key", body);
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_THAT(seen.body, HasSubstr(R"("content":[{"type":"text","text":"abc"}],"stop_reason":"max_tokens")"));
+  EXPECT_EQ(with("authorization", "Bearer key", body).status, 200);
+  const auto stream = with("x-api-key", "key", R"({"stream": true, "betas": [], )" + body.substr(1));
+  EXPECT_THAT(stream.body, StartsWith("event: message_start\ndata: {"));
+  EXPECT_THAT(stream.body, HasSubstr("\n\nevent: ping\n"));
+  EXPECT_EQ(stream.header("X-Ignored-Fields"), "betas");
+  EXPECT_EQ(stream.header("request-id"), "req-1");
+  EXPECT_THAT(with("x-api-key", "key", "{}").body, HasSubstr("invalid_request_error"));
+  const auto count =
+      send("POST", "/v1/messages/count_tokens", body, {kJson[0], {"x-api-key", "key"}})->answer();
+  EXPECT_THAT(count.body, StartsWith("{\"input_tokens\":"));
 }
 
 TEST_F(ServiceTest, RefusesCompressedBodies) {

@@ -13,8 +13,9 @@ void append_or_null(std::string& out, std::string_view text) {
     append_string(out, text);
 }
 
-/// Makes `text` one line without control characters: a terminal that shows it must not interpret them.
-std::string printable(std::string_view text) {
+}  // namespace
+
+std::string printable_line(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<uint8_t>(c);
@@ -25,8 +26,6 @@ std::string printable(std::string_view text) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string_view error_type(int status) {
   switch (status) {
@@ -40,13 +39,13 @@ std::string_view error_type(int status) {
 
 std::string error_json(const ApiError& error) {
   std::string out = "{\"error\":{\"message\":";
-  append_string(out, printable(error.message));
+  append_string(out, printable_line(error.message));
   out += ",\"type\":";
   append_string(out, error_type(error.status));
   out += ",\"param\":";
-  append_or_null(out, printable(error.param));
+  append_or_null(out, printable_line(error.param));
   out += ",\"code\":";
-  append_or_null(out, printable(error.code));
+  append_or_null(out, printable_line(error.code));
   out += "}}";
   return out;
 }

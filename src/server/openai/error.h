@@ -20,6 +20,8 @@ struct ApiError {
 /// The type for a status: invalid_request_error, authentication_error, permission_error, not_found_error,
 /// rate_limit_error or server_error.
 std::string_view error_type(int status);
+/// Makes `text` one line without control characters: a terminal that shows it must not interpret them.
+std::string printable_line(std::string_view text);
 /// The body; control characters and invalid UTF-8 in the message are replaced.
 std::string error_json(const ApiError& error);
 

@@ -306,11 +306,11 @@ bool Fields::read_ids(std::string_view key, std::vector<int32_t>& out) {
   return true;
 }
 
-void Fields::close() {
+void Fields::close(bool with_table) {
   for (size_t i = 0; i < known_.size(); ++i) {
     if (known_[i]) continue;
     const auto& [key, value] = (*members_)[i];
-    if (const FieldRule* rule = find_rule(key)) {
+    if (const FieldRule* rule = with_table ? find_rule(key) : nullptr) {
       if (rule->kind == FieldRule::Kind::refused && !is_off(*rule, value))
         fail(bad_request(refusal(*rule, path_of(key), shown(value)), path_of(key), "unsupported_parameter"));
       continue;
@@ -322,6 +322,10 @@ void Fields::close() {
                                    path, "unknown_parameter");
     if (unknown_.size() < kMaxUnknown) unknown_.push_back(std::move(path));
   }
+}
+
+void Fields::ignore(std::string path) {
+  if (unknown_.size() < kMaxUnknown) unknown_.push_back(std::move(path));
 }
 
 void Fields::join(const Fields& nested) {

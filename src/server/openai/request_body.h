@@ -66,8 +66,11 @@ class Fields {
   bool read_string_or_strings(std::string_view key, std::vector<std::string>& out, size_t most);
   bool read_ids(std::string_view key, std::vector<int32_t>& out);
 
-  /// Call after the last read: checks members that were not read against the field table.
-  void close();
+  /// Call after the last read: checks members that were not read against the field table (`with_table`:
+  /// false = all of them are unknown).
+  void close(bool with_table = true);
+  /// Adds a path to unknown().
+  void ignore(std::string path);
   /// Takes over errors and unknown members of a nested, closed object.
   void join(const Fields& nested);
   /// The error, if any; an unknown field has precedence unless those are ignored.

@@ -36,6 +36,13 @@ struct TokenText {
   bool as_ids = false;                        ///< "token_id:123" instead of text
 };
 
+/// A part of an answer, for APIs that keep their order.
+struct AnswerBlock {
+  AnswerDelta::Kind kind = AnswerDelta::Kind::content;
+  std::string text;      ///< a call's arguments
+  std::string id, name;  ///< of a call
+};
+
 /// One choice of a complete answer.
 struct Choice {
   int index = 0;
@@ -51,6 +58,7 @@ struct Choice {
   std::vector<TokenLogprobs> prompt_logprobs;  ///< for prompt_ids[1..]
   std::string reasoning;                       ///< chats
   std::vector<CallDelta> calls;                ///< chats: whole calls
+  std::vector<AnswerBlock> blocks;             ///< AnswerWriter::wants_blocks(): instead of these
   bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
 };
 

@@ -1,0 +1,132 @@
+// The APIs of other vendors under their own clients: Anthropic's Messages.
+// Usage: agents_test.mjs PROGRAM TEMPLATES
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+
+import { startServer } from "./server.mjs";
+
+const [program, templates] = process.argv.slice(2);
+/// A package's module, or null after a line that says so.
+const maybe = async (name) => {
+  try {
+    return await import(name);
+  } catch (error) {
+    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    console.log(`${name} is not installed, its tests are skipped; run npm ci in tests/serve`);
+    return null;
+  }
+};
+const anthropic = await maybe("@anthropic-ai/sdk");
+
+const SUM = "What is 275 + 148?";
+const TOOL = { city: { enum: ["Oslo", "Rome"] } };
+const parameters = { type: "object", properties: TOOL, required: ["city"], additionalProperties: false };
+
+describe("Anthropic's client", { skip: !anthropic }, () => {
+  let demo, tools, api, toolApi;
+  const model = "demo";
+  before(async () => {
+    demo = await startServer(program, "--served-model-name", model);
+    tools = await startServer(program, "--served-model-name", model, "--chat-template", join(templates, "qwen3.jinja"), "--reasoning-parser", "none", "--api-key", "sk-right");
+    api = new anthropic.Anthropic({ baseURL: demo.url, apiKey: "none", maxRetries: 0 });
+    toolApi = new anthropic.Anthropic({ baseURL: tools.url, apiKey: "sk-right", maxRetries: 0 });
+  });
+  after(async () => {
+    await demo?.stop();
+    await tools?.stop();
+  });
+
+  const ask = { model, max_tokens: 40, temperature: 0, messages: [{ role: "user", content: SUM }] };
+
+  test("a message is answered, whole and streamed", async () => {
+    const whole = await api.messages.create(ask);
+    assert.match(whole.id, /^msg_/);
+    assert.deepEqual([whole.type, whole.role, whole.model, whole.stop_reason, whole.stop_sequence], ["message", "assistant", model, "end_turn", null]);
+    assert.match(whole.content[0].text, /423/);
+    const stream = api.messages.stream(ask);
+    const texts = [];
+    stream.on("text", (text) => texts.push(text));
+    const final = await stream.finalMessage();
+    assert.deepEqual(final.content.map(({ type, text }) => ({ type, text })), whole.content.map(({ type, text }) => ({ type, text })));
+    assert.equal(texts.join(""), whole.content[0].text);
+    assert.ok(texts.length > 3);
+    const used = ({ input_tokens, cache_read_input_tokens, output_tokens }) => [input_tokens + cache_read_input_tokens, output_tokens];
+    assert.deepEqual(used(final.usage), used(whole.usage));
+    assert.equal((await api.messages.countTokens({ model, messages: ask.messages })).input_tokens, used(whole.usage)[0]);
+  });
+
+  test("the end of an answer", async () => {
+    const short = await api.messages.create({ ...ask, max_tokens: 2 });
+    assert.equal(short.stop_reason, "max_tokens");
+    const stopped = await api.messages.create({ ...ask, stop_sequences: ["423"] });
+    assert.deepEqual([stopped.stop_reason, stopped.stop_sequence], ["stop_sequence", "423"]);
+    // More than the context has room for: the answer may go to its end.
+    const long = await api.messages.create({ ...ask, max_tokens: 5000 });
+    assert.equal(long.stop_reason, "end_turn");
+  });
+
+  test("tools", async () => {
+    const weather = { name: "weather", description: "The weather", input_schema: parameters };
+    const body = { ...ask, temperature: 1, max_tokens: 80, tools: [weather], tool_choice: { type: "tool", name: "weather" } };
+    const whole = await toolApi.messages.create(body);
+    assert.equal(whole.stop_reason, "tool_use");
+    const call = whole.content.at(-1);
+    assert.deepEqual([call.type, call.name], ["tool_use", "weather"]);
+    assert.ok(["Oslo", "Rome"].includes(call.input.city));
+    const streamed = await toolApi.messages.stream({ ...body, tool_choice: { type: "any", disable_parallel_tool_use: true } }).finalMessage();
+    assert.equal(streamed.stop_reason, "tool_use");
+    assert.ok(["Oslo", "Rome"].includes(streamed.content.at(-1).input.city));
+    const messages = [...body.messages, { role: "assistant", content: whole.content }, { role: "user", content: [{ type: "tool_result", tool_use_id: call.id, content: [{ type: "text", text: "warm" }] }] }];
+    const next = await toolApi.messages.create({ ...body, messages, tool_choice: { type: "none" }, max_tokens: 4 });
+    assert.equal(next.stop_reason, "max_tokens");
+  });
+
+  // As an agent's client sends them: a billing line that differs in every request, system turns between the others.
+  test("the turns of a session continue each other's prompts", async () => {
+    const messages = [{ role: "user", content: "Fix the bug in a.c, please. It prints 3 where it should print 4 since yesterday." }];
+    const body = (n) => ({
+      model,
+      max_tokens: 6,
+      temperature: 0,
+      system: [
+        { type: "text", text: `x-anthropic-billing-header: cc_version=2.1; cch=${n}${n};` },
+        { type: "text", text: "You fix bugs. Read files before you change them.", cache_control: { type: "ephemeral" } },
+      ],
+      tools: [{ name: "read", description: "Reads a file", input_schema: { type: "object", properties: { path: { type: "string" } } } }],
+      messages,
+    });
+    let before = 0;
+    for (let turn = 0; turn < 3; turn++) {
+      const { usage } = await toolApi.messages.create(body(turn));
+      const all = usage.input_tokens + usage.cache_read_input_tokens;
+      if (turn > 0) assert.ok(usage.cache_read_input_tokens >= before - 32, `turn ${turn}: ${usage.cache_read_input_tokens} of ${before} cached`);
+      before = all;
+      messages.push(
+        { role: "assistant", content: [{ type: "tool_use", id: `call_${turn}`, name: "read", input: { path: "a.c" } }] },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: `call_${turn}`, content: "int a = 3;" }] },
+        { role: "system", content: `The time is ${turn}.` },
+      );
+    }
+    assert.ok(before > 200, `${before} tokens`);
+  });
+
+  test("errors have the client's classes", async () => {
+    const is = (kind, status, type) => (error) => {
+      assert.ok(error instanceof kind, `${error.constructor.name} ${error.message}`);
+      assert.equal(error.status, status);
+      assert.equal(error.error.error.type, type);
+      assert.ok(error.requestID, "no request id");
+      return true;
+    };
+    await assert.rejects(api.messages.create({ ...ask, model: "none" }), is(anthropic.NotFoundError, 404, "not_found_error"));
+    await assert.rejects(api.messages.create({ ...ask, messages: [] }), is(anthropic.BadRequestError, 400, "invalid_request_error"));
+    await assert.rejects(new anthropic.Anthropic({ baseURL: tools.url, apiKey: "sk-wrong", maxRetries: 0 }).messages.create(ask), is(anthropic.AuthenticationError, 401, "authentication_error"));
+    await assert.rejects(api.messages.create({ ...ask, messages: [{ role: "user", content: "word ".repeat(3000) }] }), /prompt is too long: \d+ tokens > 1024 maximum/);
+  });
+
+  test("unknown fields are ignored and listed", async () => {
+    const { response } = await api.messages.create({ ...ask, context_management: { edits: [] } }).withResponse();
+    assert.equal(response.headers.get("x-ignored-fields"), "context_management");
+  });
+});
