@@ -1,11 +1,14 @@
 // The endpoints of other vendors' APIs: their conversations become chats.
 #include <algorithm>
+#include <functional>
 
 #include "server/answer_ids.h"
 #include "server/anthropic/request.h"
 #include "server/anthropic/writer.h"
 #include "server/endpoint_steps.h"
 #include "server/endpoints.h"
+#include "server/responses/request.h"
+#include "server/responses/writer.h"
 
 namespace fovea::server {
 namespace {
@@ -55,28 +58,57 @@ ApiError prompt_too_long(ApiError error, const Core& core, size_t tokens) {
   return error;
 }
 
-std::optional<ApiError> message(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket) {
-  Core& core = reply->core();
-  if (auto error = check_chats(core)) return error;
-  auto parsed = anthropic::parse_messages(reply->request().body, parse_options(core));
-  if (!parsed) return std::move(parsed).error();
-  note_ignored(*reply, *parsed);
-  openai::GenerationRequest& request = parsed->common;
+/// Makes the writer; `to_context_end`: max_tokens went beyond the context.
+using MakeWriter = std::function<std::unique_ptr<openai::AnswerWriter>(const openai::GenerationRequest&,
+                                                                       bool to_context_end)>;
+
+std::optional<ApiError> converse(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket,
+                                 ConversationRequest parsed, const MakeWriter& make_writer) {
+  const Core& core = reply->core();
+  note_ignored(*reply, parsed);
+  openai::GenerationRequest& request = parsed.common;
   if (auto error = admit(core, *ticket, request, 1)) return error;
   std::string text;
-  if (auto error = render(core, *parsed, text)) return error;
+  if (auto error = render(core, parsed, text)) return error;
   auto tokens = core.engine->tokenize(text, false, static_cast<size_t>(core.max_seq_len()));
   if (!tokens) return bad_request("this model has no tokenizer; use /v1/completions with token ids");
   const size_t length = std::max(tokens->ids.size(), tokens->at_least);
-  anthropic::MessageHead head{random_id("msg_"), core.served_name(), limit_to_context(core, length, request)};
+  const bool to_end = limit_to_context(core, length, request);
   TokenizedPrompt prompt;
+  std::optional<ApiError> error;
   if (tokens->at_least > 0)
-    return prompt_too_long(too_long(static_cast<size_t>(core.max_seq_len()), "", "messages"), core, length);
-  if (auto error = take_prompt(core, request, std::move(tokens->ids), "messages", prompt))
-    return prompt_too_long(*std::move(error), core, length);
-  auto writer = anthropic::make_message_writer(head, request);
+    error = too_long(static_cast<size_t>(core.max_seq_len()), "at least " + std::to_string(length), "input");
+  else
+    error = take_prompt(core, request, std::move(tokens->ids), "input", prompt);
+  if (error && reply->style() == ApiStyle::anthropic) return prompt_too_long(*std::move(error), core, length);
+  if (error) return error;
+  auto writer = make_writer(request, to_end);
   return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {std::move(prompt)},
                   std::move(writer));
+}
+
+std::optional<ApiError> message(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket) {
+  const Core& core = reply->core();
+  if (auto error = check_chats(core)) return error;
+  auto parsed = anthropic::parse_messages(reply->request().body, parse_options(core));
+  if (!parsed) return std::move(parsed).error();
+  return converse(reply, ticket, *std::move(parsed),
+                  [&](const openai::GenerationRequest& request, bool to_context_end) {
+                    return anthropic::make_message_writer(
+                        {random_id("msg_"), core.served_name(), to_context_end}, request);
+                  });
+}
+
+std::optional<ApiError> response(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket) {
+  const Core& core = reply->core();
+  if (auto error = check_chats(core)) return error;
+  auto parsed = responses::parse_responses(reply->request().body, parse_options(core));
+  if (!parsed) return std::move(parsed).error();
+  return converse(
+      reply, ticket, std::move(parsed->conversation), [&](const openai::GenerationRequest& request, bool) {
+        return responses::make_responses_writer({random_id(""), core.served_name(), unix_seconds()},
+                                                std::move(parsed->echo), request);
+      });
 }
 
 std::optional<ApiError> count_tokens(Reply& reply) {
@@ -99,6 +131,10 @@ std::optional<ApiError> count_tokens(Reply& reply) {
 
 void post_message(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
   run_endpoint(message, std::move(reply), std::move(ticket));
+}
+
+void post_response(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
+  run_endpoint(response, std::move(reply), std::move(ticket));
 }
 
 void post_count_tokens(Reply& reply) {

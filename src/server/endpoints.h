@@ -9,6 +9,7 @@ namespace fovea::server {
 void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_message(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_response(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_count_tokens(Reply& reply);
 void post_tokenize(Reply& reply);

@@ -192,14 +192,13 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
       !coding.empty() && !same_letters(coding, "identity"))
     return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
                          "unsupported_media_type"});
-  if (route == Route::responses)
-    return reply->error({404, "this API is not supported; use /v1/chat/completions", "", "not_found"});
   if (core_->draining.load()) return reply->error(shutting_down());
   const bool large = reply->request().body.size() > kSmallBody;
   switch (route) {
     case Route::completions:
     case Route::chat_completions:
     case Route::messages:
+    case Route::responses:
     case Route::embeddings: return post_admitted(reply, route);
     case Route::count_tokens: return work(reply, large, post_count_tokens);
     case Route::tokenize: return work(reply, large, post_tokenize);
@@ -215,6 +214,7 @@ Task task_of(Route route) {
     case Route::embeddings: return post_embedding;
     case Route::chat_completions: return post_chat_completion;
     case Route::messages: return post_message;
+    case Route::responses: return post_response;
     default: return post_completion;
   }
 }

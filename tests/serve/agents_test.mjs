@@ -1,4 +1,4 @@
-// The APIs of other vendors under their own clients: Anthropic's Messages.
+// The APIs that agents and other vendors' clients use: Anthropic's Messages, OpenAI's Responses.
 // Usage: agents_test.mjs PROGRAM TEMPLATES
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -18,6 +18,7 @@ const maybe = async (name) => {
   }
 };
 const anthropic = await maybe("@anthropic-ai/sdk");
+const openai = await maybe("openai");
 
 const SUM = "What is 275 + 148?";
 const TOOL = { city: { enum: ["Oslo", "Rome"] } };
@@ -128,5 +129,84 @@ describe("Anthropic's client", { skip: !anthropic }, () => {
   test("unknown fields are ignored and listed", async () => {
     const { response } = await api.messages.create({ ...ask, context_management: { edits: [] } }).withResponse();
     assert.equal(response.headers.get("x-ignored-fields"), "context_management");
+  });
+});
+
+describe("OpenAI's client and the Responses API", { skip: !openai }, () => {
+  let demo, tools, api, toolApi;
+  const model = "demo";
+  before(async () => {
+    demo = await startServer(program, "--served-model-name", model);
+    tools = await startServer(program, "--served-model-name", model, "--chat-template", join(templates, "qwen3.jinja"), "--reasoning-parser", "none");
+    api = new openai.OpenAI({ baseURL: `${demo.url}/v1`, apiKey: "none", maxRetries: 0 });
+    toolApi = new openai.OpenAI({ baseURL: `${tools.url}/v1`, apiKey: "none", maxRetries: 0 });
+  });
+  after(async () => {
+    await demo?.stop();
+    await tools?.stop();
+  });
+  const ask = { model, input: SUM, temperature: 0, store: false };
+  const without = ({ id, created_at, output, ...rest }) => ({ ...rest, output: output.map(({ id: _, call_id: __, ...item }) => item) });
+
+  test("a response is answered, whole and streamed", async () => {
+    const whole = await api.responses.create(ask);
+    assert.match(whole.output_text, /423/);
+    assert.deepEqual([whole.object, whole.status, whole.model], ["response", "completed", model]);
+    const same = await api.responses.create({ ...ask, input: [{ role: "user", content: [{ type: "input_text", text: SUM }] }] });
+    assert.equal(same.output_text, whole.output_text);
+    assert.equal(same.usage.input_tokens, whole.usage.input_tokens);
+    const stream = api.responses.stream(ask);
+    const kinds = [], texts = [];
+    let next = 0;
+    for await (const event of stream) {
+      assert.equal(event.sequence_number, next++);
+      if (kinds.at(-1) !== event.type) kinds.push(event.type);
+      if (event.type === "response.output_text.delta") texts.push(event.delta);
+    }
+    assert.equal(texts.join(""), whole.output_text);
+    assert.deepEqual(kinds.map((kind) => kind.replace("response.", "")), ["created", "in_progress", "output_item.added", "content_part.added",
+      "output_text.delta", "output_text.done", "content_part.done", "output_item.done", "completed"]);
+    const final = await stream.finalResponse();
+    const parts = (response) => ({ ...without(response), usage: response.usage.total_tokens, output_text: "", output_parsed: null, output: response.output_text });
+    assert.deepEqual(parts(final), parts(whole));
+    const short = await api.responses.create({ ...ask, max_output_tokens: 2, instructions: "Be short." });
+    assert.deepEqual([short.status, short.incomplete_details.reason, short.instructions], ["incomplete", "max_output_tokens", "Be short."]);
+  });
+
+  test("functions and forms", async () => {
+    const weather = { type: "function", name: "weather", parameters, strict: true };
+    const body = { ...ask, temperature: 1, max_output_tokens: 80, tools: [weather, { type: "web_search" }], tool_choice: { type: "function", name: "weather" }, parallel_tool_calls: false };
+    const { data: whole, response } = await toolApi.responses.create(body).withResponse();
+    assert.equal(response.headers.get("x-ignored-fields"), "tools[1]");
+    const call = whole.output.at(-1);
+    assert.deepEqual([call.type, call.name, call.status], ["function_call", "weather", "completed"]);
+    assert.ok(["Oslo", "Rome"].includes(JSON.parse(call.arguments).city));
+    const final = await toolApi.responses.stream({ ...body, tool_choice: "required" }).finalResponse();
+    assert.ok(["Oslo", "Rome"].includes(final.output.at(-1).parsed_arguments.city));
+    const input = [{ role: "user", content: SUM }, ...whole.output, { type: "function_call_output", call_id: call.call_id, output: "warm" }];
+    assert.equal((await toolApi.responses.create({ ...body, input, tool_choice: "none", max_output_tokens: 4 })).status, "incomplete");
+    const format = { type: "json_schema", name: "place", schema: parameters, strict: true };
+    const parsed = await api.responses.parse({ ...ask, max_output_tokens: 80, text: { format } });
+    assert.ok(["Oslo", "Rome"].includes(parsed.output_parsed.city));
+    assert.deepEqual(parsed.text.format, format);
+  });
+
+  // As Codex sends them: instructions, developer and user items, calls and their outputs; nothing is stored.
+  test("the turns of a session continue each other's prompts", async () => {
+    const text = (role, words) => ({ type: "message", role, content: [{ type: "input_text", text: words }] });
+    const input = [text("developer", "<permissions>read only</permissions>"), text("user", "<environment_context>/work</environment_context>"), text("user", "Fix a.c, please. It prints 3.")];
+    let before = 0;
+    for (let turn = 0; turn < 3; turn++) {
+      const body = { model, instructions: "You fix bugs. Read files before you change them.", input, store: false, stream: true, include: ["reasoning.encrypted_content"], prompt_cache_key: "k",
+        tools: [{ type: "function", name: "shell", parameters: { type: "object", properties: { command: { type: "array", items: { type: "string" } } } }, strict: false }, { type: "local_shell" }],
+        temperature: 0, max_output_tokens: 6, reasoning: { effort: "medium", summary: "auto" } };
+      let usage;
+      for await (const event of await toolApi.responses.create(body)) usage = event.response?.usage ?? usage;
+      if (turn > 0) assert.ok(usage.input_tokens_details.cached_tokens >= before - 32, `turn ${turn}: ${usage.input_tokens_details.cached_tokens} of ${before} cached`);
+      before = usage.input_tokens;
+      input.push({ type: "reasoning", id: "rs_1", summary: [], encrypted_content: null }, { type: "function_call", call_id: `call_${turn}`, name: "shell", arguments: '{"command":["cat","a.c"]}' },
+        { type: "function_call_output", call_id: `call_${turn}`, output: "int a = 3;" }, text("developer", `<time>${turn}</time>`));
+    }
+    assert.ok(before > 200, `${before} tokens`);
   });
 });

@@ -306,7 +306,8 @@ describe("the demo model", () => {
     await refused(chat({ messages: ask([{ type: "image_url", image_url: { url: "data:image/png;base64,AA==" } }]) }), openai.BadRequestError, 400);
     await refused(chat({ stream: true, max_tokens: 0 }), openai.BadRequestError, 400, "max_tokens");
     assert.equal((await refused(chat({ model: "none" }), openai.NotFoundError, 404, "model")).code, "model_not_found");
-    await refused(api.responses.create({ model, input: "Hi" }), openai.NotFoundError, 404);
+    await refused(api.responses.create({ model, input: "Hi", previous_response_id: "resp_1" }), openai.BadRequestError, 400, "previous_response_id");
+    await refused(api.responses.create({ model: "none", input: "Hi" }), openai.NotFoundError, 404, "model");
     await refused(api.embeddings.create({ model, input: "Hi" }), openai.BadRequestError, 400);
     const long = await refused(chat({ messages: ask("word ".repeat(3000)) }), openai.BadRequestError, 400);
     assert.equal(long.code, "context_length_exceeded");

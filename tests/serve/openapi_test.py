@@ -18,6 +18,7 @@ REQUESTS = {  # for the endpoints that the demo model supports
     "/v1/completions": [TEXT, {**TEXT, **MORE, "logprobs": 2}, {"prompt": [[1, 2], [3]], "max_tokens": 1, "echo": True}],
     "/v1/messages": [CHAT, {**CHAT, "system": "x", "stop_sequences": ["zz"], "top_k": 3, "seed": 1}],
     "/v1/messages/count_tokens": [{"messages": CHAT["messages"]}],
+    "/v1/responses": [{"input": "hi", "max_output_tokens": 3}, {"input": [{"role": "user", "content": "hi"}], "instructions": "x", "seed": 1}],
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],
     "/detokenize": [{"tokens": [300, 301]}],
 }

@@ -263,7 +263,7 @@ class Fields(RawTest):
             base = COMPLETION if kind == "completion" else CHAT
             error_of(self.server.post(PATHS[kind], {**base, field: value}), 400, field)
         self.assertEqual(self.server.post(PATHS["chat"], {**CHAT, "response_format": {"type": "text"}}).status, 200)
-        error_of(self.server.post("/v1/responses", {"model": "x", "input": "x"}), 404)
+        error_of(self.server.post("/v1/responses", {"input": "x", "previous_response_id": "x"}), 400, "previous_response_id")
 
     def test_templates_of_clients_are_not_run(self):  # CVE-2025-61620, CVE-2025-62426
         loop = "{% for a in range(1000000000) %}x{% endfor %}"

@@ -217,7 +217,6 @@ TEST_F(ServiceTest, OriginsAreAllowedByName) {
 
 TEST_F(ServiceTest, SaysWhatIsWrongWithPathsMethodsAndTypes) {
   EXPECT_THAT(get("/v2/models"), IsError(404, "there is no such path"));
-  EXPECT_THAT(post("/v1/responses", "{}"), IsError(404, "this API is not supported"));
   const auto method = get("/v1/completions");
   EXPECT_THAT(method, IsError(405, "takes POST"));
   EXPECT_EQ(method.header("Allow"), "POST, OPTIONS");
@@ -259,6 +258,19 @@ TEST_F(ServiceTest, MessagesHaveTheirOwnErrorsAndKeys) {
   const auto count =
       send("POST", "/v1/messages/count_tokens", body, {kJson[0], {"x-api-key", "key"}})->answer();
   EXPECT_THAT(count.body, StartsWith("{\"input_tokens\":"));
+}
+
+TEST_F(ServiceTest, ResponsesAreAnswered) {
+  const auto seen = post("/v1/responses", R"({"input": "x", "max_output_tokens": 3, "store": true})");
+  EXPECT_EQ(seen.status, 200);
+  EXPECT_THAT(seen.body, HasSubstr(R"("text":"abc")"));
+  EXPECT_THAT(seen.body, HasSubstr(R"("status":"incomplete")"));
+  EXPECT_EQ(seen.header("X-Ignored-Fields"), "");
+  EXPECT_THAT(post("/v1/responses", R"({"input": "x", "previous_response_id": "resp_1"})"),
+              IsError(400, "previous_response_id"));
+  const auto stream = post("/v1/responses", R"({"input": "x", "max_output_tokens": 3, "stream": true})");
+  EXPECT_THAT(stream.body, StartsWith("event: response.created\ndata: {"));
+  EXPECT_THAT(stream.body, HasSubstr("event: response.incomplete\n"));
 }
 
 TEST_F(ServiceTest, RefusesCompressedBodies) {

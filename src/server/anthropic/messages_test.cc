@@ -2,11 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "server/anthropic/request.h"
 #include "server/anthropic/writer.h"
-#include "server/openai/block_writer.h"
+#include "server/openai/cut_answers_test_support.h"
 
 namespace fovea::anthropic {
 namespace {
@@ -146,38 +145,10 @@ TEST(MessagesRequest, ThinkingAndForms) {
   EXPECT_EQ(request->common.sampling.stop, std::vector<std::string>{"x"});
 }
 
-openai::AnswerFormat format_of_test() {
-  openai::AnswerFormat format;
-  format.tools = openai::ToolFormat::hermes;
-  format.think_begin = "<think>";
-  format.think_end = "</think>";
-  return format;
-}
-
-const std::string kAnswer =
-    "<think>hm</think>\n\nI look.<tool_call>{\"name\": \"ls\", \"arguments\": {\"p\": \"a\\nb\"}}</tool_call>"
-    "<tool_call>{\"name\": \"pwd\", \"arguments\": {}}</tool_call> after";
-
-/// The answer as a stream of outputs that end at `cuts`.
-std::string stream_of(const std::vector<size_t>& cuts, FinishReason finish = FinishReason::stop) {
+std::unique_ptr<openai::AnswerWriter> writer_of_test() {
   openai::GenerationRequest request;
   request.stream = true;
-  const auto writer = make_message_writer({"msg_1", "m"}, request);
-  openai::AnswerParser parser(format_of_test(), [] { return "id"; });
-  std::string out = writer->first(0, {}, {.prompt_tokens = 7, .cached_tokens = 4});
-  size_t at = 0;
-  for (size_t i = 0; i <= cuts.size(); ++i) {
-    const size_t end = i < cuts.size() ? cuts[i] : kAnswer.size();
-    RequestOutput output;
-    output.text = kAnswer.substr(at, end - at);
-    if (i == cuts.size()) output.finish = finish;
-    at = end;
-    openai::AnswerDelta parts;
-    parser.push(output.text, parts);
-    if (i == cuts.size()) parser.finish(parts);
-    out += writer->delta(0, &parts, parser.calls(), output, {});
-  }
-  return out + writer->last({.prompt_tokens = 7, .completion_tokens = 5, .cached_tokens = 4});
+  return make_message_writer({"msg_1", "m"}, request);
 }
 
 /// What a client makes of the events, as an answer that is not streamed; checks their order.
@@ -228,38 +199,21 @@ Json rebuilt(const std::string& stream) {
 }
 
 TEST(MessagesStream, IsTheWholeAnswerHoweverItIsCut) {
-  openai::GenerationRequest request;
-  openai::AnswerParser parser(format_of_test(), [] { return "id"; });
-  openai::AnswerDelta parts;
-  parser.push(kAnswer, parts);
-  parser.finish(parts);
-  openai::Choice choice;
-  choice.finish = FinishReason::stop;
-  openai::add_to_blocks(choice.blocks, parts, true);
-  const auto writer = make_message_writer({"msg_1", "m"}, request);
-  const Json whole = Json::parse(
-      writer->whole(std::span(&choice, 1), {.prompt_tokens = 7, .completion_tokens = 5, .cached_tokens = 4}));
+  const Json whole = Json::parse(whole_of(*writer_of_test()));
   EXPECT_EQ(whole["content"].dump(),
-            R"([{"signature":"","thinking":"hm","type":"thinking"},{"text":"I look.","type":"text"},)"
+            R"([{"signature":"","thinking":"hm","type":"thinking"},{"text":"I é look.","type":"text"},)"
             R"({"id":"id","input":{"p":"a\nb"},"name":"ls","type":"tool_use"},)"
             R"({"id":"id","input":{},"name":"pwd","type":"tool_use"},{"text":"after","type":"text"}])");
   EXPECT_EQ(whole["stop_reason"], "tool_use");
   EXPECT_EQ(whole["usage"]["input_tokens"], 3);
   EXPECT_EQ(whole["usage"]["cache_read_input_tokens"], 4);
-  for (size_t cut = 0; cut <= kAnswer.size(); ++cut)
-    ASSERT_EQ(rebuilt(stream_of({cut})), whole) << cut;
-  std::mt19937 random(5);
-  for (int times = 0; times < 60; ++times) {
-    std::vector<size_t> cuts;
-    const size_t longest = times == 0 ? 1 : 1 + random() % 9;
-    for (size_t at = 0; (at += 1 + random() % longest) < kAnswer.size();)
-      cuts.push_back(at);
-    ASSERT_EQ(rebuilt(stream_of(cuts)), whole) << times;
-  }
+  openai::for_each_cut([&](const std::vector<size_t>& cuts) {
+    ASSERT_EQ(rebuilt(stream_of(*writer_of_test(), cuts)), whole) << testing::PrintToString(cuts);
+  });
 }
 
 TEST(MessagesStream, SaysWhyItEnded) {
-  EXPECT_EQ(rebuilt(stream_of({}, FinishReason::length))["stop_reason"], "max_tokens");
+  EXPECT_EQ(rebuilt(stream_of(*writer_of_test(), {}, FinishReason::length))["stop_reason"], "max_tokens");
   openai::GenerationRequest request;
   request.sampling.stop = {"END"};
   openai::Choice choice;

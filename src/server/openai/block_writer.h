@@ -44,6 +44,8 @@ class BlockWriter : public AnswerWriter {
   virtual std::string body(const Blocks& blocks, const AnswerEnd& end, const Usage& usage) = 0;
 
   const GenerationRequest& request() const { return request_; }
+  /// Known when the last block is closed.
+  const AnswerEnd& known_end() const { return end_; }
   static bool has_calls(const Blocks& blocks);
 
  private:
