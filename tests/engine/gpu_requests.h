@@ -53,6 +53,7 @@ class EngineOnGpu : public ::testing::Test {
     c.max_seq_len = 512;
     c.threads = 4;
     c.max_logprobs = -1;
+    c.gpu_memory_utilization = 0.4;  // room for what runs beside the test
     return c;
   }
 
