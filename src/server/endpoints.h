@@ -10,8 +10,13 @@ void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ti
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_message(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_response(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_ollama_chat(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_ollama_generate(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_count_tokens(Reply& reply);
+void post_ollama_show(Reply& reply);
+/// /api/tags; with `running`, /api/ps.
+void get_ollama_models(Reply& reply, bool running);
 void post_tokenize(Reply& reply);
 void post_detokenize(Reply& reply);
 

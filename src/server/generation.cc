@@ -251,6 +251,8 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
   cached_tokens_[arrived.prompt] = std::max(cached_tokens_[arrived.prompt], output.cached_tokens);
   if (output.finish != FinishReason::none) {
     --unfinished_;
+    usage_.prefill_seconds = output.prefill_seconds;
+    usage_.decode_seconds = output.decode_seconds;
     if (core_.config.draft_metrics && choices_.size() == 1) {
       usage_.drafts = output.speculative;
       usage_.draft_positions = core_.config.draft_positions;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/anthropic/request.h"
+#include "server/ollama/request.h"
 #include "server/openai/field_table.h"
 #include "server/openai/request.h"
 #include "server/openai/request_body.h"
@@ -74,6 +75,10 @@ const Endpoint kEndpoints[] = {
     {"ResponsesRequest",
      [](const std::string& body) { return error_of(responses::parse_responses(body, {})); },
      R"("input":"x")"},
+    {"OllamaChatRequest", [](const std::string& body) { return error_of(ollama::parse_chat(body, {})); },
+     R"("messages":[{"role":"user","content":"x"}])"},
+    {"OllamaGenerateRequest",
+     [](const std::string& body) { return error_of(ollama::parse_generate(body, {})); }, R"("prompt":"x")"},
     {"DetokenizeRequest", [](const std::string& body) { return error_of(openai::parse_detokenize(body)); },
      R"("tokens":[1])"},
 };

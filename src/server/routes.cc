@@ -21,6 +21,12 @@ constexpr RouteInfo kRoutes[] = {
     {.route = responses, .path = "/v1/responses", .post = true},
     {.route = messages, .path = "/v1/messages", .post = true},
     {.route = count_tokens, .path = "/v1/messages/count_tokens", .post = true},
+    {.route = ollama_chat, .path = "/api/chat", .post = true},
+    {.route = ollama_generate, .path = "/api/generate", .post = true},
+    {.route = ollama_show, .path = "/api/show", .post = true},
+    {.route = ollama_tags, .path = "/api/tags"},
+    {.route = ollama_ps, .path = "/api/ps"},
+    {.route = ollama_version, .path = "/api/version"},
     {.route = tokenize, .path = "/tokenize", .post = true},
     {.route = detokenize, .path = "/detokenize", .post = true},
 };

@@ -22,7 +22,13 @@ enum class Route : uint8_t {
   embeddings,
   responses,
   messages,
-  count_tokens,  ///< /v1/messages/count_tokens
+  count_tokens,     ///< /v1/messages/count_tokens
+  ollama_chat,      ///< /api/chat
+  ollama_generate,  ///< /api/generate
+  ollama_show,      ///< /api/show
+  ollama_tags,      ///< /api/tags
+  ollama_ps,        ///< /api/ps
+  ollama_version,   ///< /api/version
   tokenize,
   detokenize,
 };

@@ -140,6 +140,9 @@ void Router::get(Reply& reply, Route route) {
   switch (route) {
     case Route::health:
     case Route::ping: return health(reply);
+    case Route::ollama_tags:
+    case Route::ollama_ps: return get_ollama_models(reply, route == Route::ollama_ps);
+    case Route::ollama_version:
     case Route::version: return reply.respond(json(version_json(core_->config.version)));
     case Route::openapi: return reply.respond(json(openapi_json(core_->config.version)));
     case Route::models:
@@ -199,8 +202,11 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
     case Route::chat_completions:
     case Route::messages:
     case Route::responses:
+    case Route::ollama_chat:
+    case Route::ollama_generate:
     case Route::embeddings: return post_admitted(reply, route);
     case Route::count_tokens: return work(reply, large, post_count_tokens);
+    case Route::ollama_show: return post_ollama_show(*reply);
     case Route::tokenize: return work(reply, large, post_tokenize);
     case Route::detokenize: return work(reply, large, post_detokenize);
     default: FOVEA_CHECK(false && "a route that is not of POST");
@@ -215,6 +221,8 @@ Task task_of(Route route) {
     case Route::chat_completions: return post_chat_completion;
     case Route::messages: return post_message;
     case Route::responses: return post_response;
+    case Route::ollama_chat: return post_ollama_chat;
+    case Route::ollama_generate: return post_ollama_generate;
     default: return post_completion;
   }
 }

@@ -1,4 +1,4 @@
-// The APIs that agents and other vendors' clients use: Anthropic's Messages, OpenAI's Responses.
+// The APIs that agents and other vendors' clients use: Anthropic's Messages, OpenAI's Responses, Ollama's.
 // Usage: agents_test.mjs PROGRAM TEMPLATES
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -19,6 +19,7 @@ const maybe = async (name) => {
 };
 const anthropic = await maybe("@anthropic-ai/sdk");
 const openai = await maybe("openai");
+const ollama = await maybe("ollama");
 
 const SUM = "What is 275 + 148?";
 const TOOL = { city: { enum: ["Oslo", "Rome"] } };
@@ -208,5 +209,59 @@ describe("OpenAI's client and the Responses API", { skip: !openai }, () => {
         { type: "function_call_output", call_id: `call_${turn}`, output: "int a = 3;" }, text("developer", `<time>${turn}</time>`));
     }
     assert.ok(before > 200, `${before} tokens`);
+  });
+});
+
+describe("Ollama's client", { skip: !ollama }, () => {
+  let demo, tools, api, toolApi;
+  const model = "demo";
+  before(async () => {
+    demo = await startServer(program, "--served-model-name", model);
+    tools = await startServer(program, "--served-model-name", model, "--chat-template", join(templates, "qwen3.jinja"), "--reasoning-parser", "none");
+    api = new ollama.Ollama({ host: demo.url });
+    toolApi = new ollama.Ollama({ host: tools.url });
+  });
+  after(async () => {
+    await demo?.stop();
+    await tools?.stop();
+  });
+  const options = { temperature: 0, num_predict: 40, seed: 1 };
+  const ask = { model, messages: [{ role: "user", content: SUM }], options };
+
+  test("chats and prompts, whole and streamed", async () => {
+    const whole = await api.chat(ask);
+    assert.match(whole.message.content, /423/);
+    assert.deepEqual([whole.model, whole.done, whole.done_reason], [model, true, "stop"]);
+    assert.ok(whole.prompt_eval_count > 0 && whole.eval_count > 0 && whole.total_duration > 0 && whole.eval_duration > 0);
+    const parts = [];
+    for await (const part of await api.chat({ ...ask, stream: true })) parts.push(part);
+    assert.ok(parts.length > 3);
+    assert.equal(parts.map((part) => part.message.content).join(""), whole.message.content);
+    assert.deepEqual(parts.map((part) => part.done), [...Array(parts.length - 1).fill(false), true]);
+    assert.equal(parts.at(-1).eval_count, whole.eval_count);
+    const prompt = await api.generate({ model: `${model}:latest`, prompt: SUM, options });
+    assert.equal(prompt.response, whole.message.content);
+    const raw = await api.generate({ model, prompt: "Once upon a time", raw: true, options: { ...options, num_predict: 5 } });
+    assert.equal(raw.done_reason, "length");
+    assert.equal((await api.generate({ model, prompt: "" })).done_reason, "load");
+  });
+
+  test("tools and forms", async () => {
+    const formed = await api.chat({ ...ask, format: parameters, options: { ...options, num_predict: 80 } });
+    assert.ok(["Oslo", "Rome"].includes(JSON.parse(formed.message.content).city));
+    const weather = { type: "function", function: { name: "weather", description: "The weather", parameters } };
+    const messages = [...ask.messages, { role: "assistant", content: "", tool_calls: [{ function: { name: "weather", arguments: { city: "Oslo" } } }] }, { role: "tool", tool_name: "weather", content: "warm" }];
+    const answered = await toolApi.chat({ ...ask, messages, tools: [weather], think: false, options: { ...options, num_predict: 5 } });
+    assert.equal(answered.done_reason, "length");
+  });
+
+  test("lists and errors", async () => {
+    assert.deepEqual((await api.list()).models.map((each) => each.name), [model]);
+    assert.deepEqual((await api.ps()).models.map((each) => each.model), [model]);
+    assert.deepEqual((await api.show({ model })).capabilities, ["completion"]);
+    assert.deepEqual((await toolApi.show({ model })).capabilities, ["completion", "tools"]);
+    assert.equal(typeof (await api.version()).version, "string");
+    await assert.rejects(api.chat({ ...ask, model: "none" }), /does not exist/);
+    await assert.rejects(api.chat({ ...ask, messages: [{ role: "user", content: "x", images: ["AA=="] }] }), /text only/);
   });
 });

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples of README.md and docs/serving.md, run as printed except for the port. Also checks that the metrics and
+"""The examples of README.md and docs about the server, run as printed except for the port. Also checks that the metrics and
 flags that the pages name exist.
 
 A fence of sh or js below a comment <!-- example, prints "TEXT" --> is an example; "example of an encoder" and "example
@@ -21,7 +21,7 @@ import unittest
 from server import Server, skip
 
 PROGRAM, ROOT = (os.path.abspath(path) for path in sys.argv[1:3])
-PAGES = ("README.md", "docs/serving.md")
+PAGES = ("README.md", "docs/serving.md", "docs/other-apis.md")
 ADDRESS = "localhost:8000"
 SERVERS = {"": (), "of an encoder": ("--model", f"{ROOT}/tests/goldens/bert_d8_fp32", "--served-model-name", "bert"), "with a key": ("--api-key", "sk-example")}
 FENCE = re.compile(r'(?:<!-- example( of an encoder| with a key)?, prints "(.*?)" -->\n)?^```(sh|js)\n(.*?)^```$', re.M | re.S)

@@ -19,6 +19,9 @@ REQUESTS = {  # for the endpoints that the demo model supports
     "/v1/messages": [CHAT, {**CHAT, "system": "x", "stop_sequences": ["zz"], "top_k": 3, "seed": 1}],
     "/v1/messages/count_tokens": [{"messages": CHAT["messages"]}],
     "/v1/responses": [{"input": "hi", "max_output_tokens": 3}, {"input": [{"role": "user", "content": "hi"}], "instructions": "x", "seed": 1}],
+    "/api/chat": [{"messages": CHAT["messages"], "stream": False, "options": {"num_predict": 3, "temperature": 0}}],
+    "/api/generate": [{"prompt": "hi", "stream": False, "options": {"num_predict": 3}}, {"prompt": "hi", "raw": True, "stream": False, "options": {"num_predict": 1}}],
+    "/api/show": [{"model": "demo"}],
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],
     "/detokenize": [{"tokens": [300, 301]}],
 }
@@ -28,7 +31,7 @@ BAD = {"/v1/chat/completions": {"messages": []}, "/v1/completions": {"prompt": 1
 class OpenApi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM)
+        cls.server = Server(PROGRAM, "--served-model-name", "demo")
         cls.addClassCleanup(cls.server.kill)
         cls.document = cls.server.get("/openapi.json").json()
 

@@ -273,6 +273,30 @@ TEST_F(ServiceTest, ResponsesAreAnswered) {
   EXPECT_THAT(stream.body, HasSubstr("event: response.incomplete\n"));
 }
 
+TEST_F(ServiceTest, SpeaksOllama) {
+  const std::string chat = R"({"model": "stub:latest", "messages": [{"role": "user", "content": "x"}],
+      "options": {"num_predict": 3}, )";
+  const auto stream = post("/api/chat", chat + R"("keep_alive": 0})");
+  EXPECT_EQ(stream.content_type, "application/x-ndjson");
+  EXPECT_EQ(std::ranges::count(stream.body, '\n'), 4);
+  EXPECT_THAT(stream.body, HasSubstr(R"("message":{"role":"assistant","content":"c"},"done":false})"));
+  const auto whole = post("/api/chat", chat + R"("stream": false})");
+  EXPECT_THAT(whole.body, StartsWith(R"({"model":"stub:latest","created_at":"2)"));
+  EXPECT_THAT(whole.body, HasSubstr(R"("content":"abc"},"done":true,"done_reason":"length")"));
+  EXPECT_THAT(
+      post("/api/generate", R"({"prompt": "x", "raw": true, "stream": false, "options": {"num_predict": 2}})")
+          .body,
+      HasSubstr(R"("response":"ab","done":true)"));
+  EXPECT_THAT(post("/api/generate", R"({"model": "stub"})").body, HasSubstr(R"("done_reason":"load")"));
+  const auto unknown = post("/api/chat", R"({"model": "none", "messages": []})");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.body, R"({"error":"The model `none` does not exist."})");
+  EXPECT_THAT(get("/api/tags").body, HasSubstr(R"("name":"other/name")"));
+  EXPECT_THAT(get("/api/ps").body, HasSubstr(R"("name":"stub")"));
+  EXPECT_EQ(get("/api/version").body, R"({"version":"1.2.3"})");
+  EXPECT_THAT(post("/api/show", R"({"model": "stub"})").body, HasSubstr("\"capabilities\":[\"completion\""));
+}
+
 TEST_F(ServiceTest, RefusesCompressedBodies) {
   const auto with = [&](const char* coding) {
     return send("POST", "/v1/completions", R"({"prompt": "x"})",

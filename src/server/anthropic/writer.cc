@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "fovea/result.h"
 #include "server/openai/block_writer.h"
 #include "server/openai/json_writer.h"
-#include "text/json_value.h"
 
 namespace fovea::anthropic {
 namespace {
@@ -29,12 +27,6 @@ void append_usage(std::string& out, const Usage& usage, int output_tokens) {
   out += '}';
 }
 
-/// A call's arguments as an object: those that max_tokens cut are none.
-std::string input_of(const std::string& arguments) {
-  const auto parsed = text::parse_json(arguments, "arguments");
-  return parsed && parsed->object() ? arguments : "{}";
-}
-
 /// A block; `with_text`: false = as it begins in a stream.
 void append_block(std::string& out, const AnswerBlock& block, bool with_text) {
   const std::string_view text = with_text ? std::string_view(block.text) : std::string_view();
@@ -53,7 +45,7 @@ void append_block(std::string& out, const AnswerBlock& block, bool with_text) {
       append_string(out, block.id);
       out += ",\"name\":";
       append_string(out, block.name);
-      out += ",\"input\":" + (with_text ? input_of(block.text) : std::string("{}"));
+      out += ",\"input\":" + (with_text ? openai::object_text(block.text) : std::string("{}"));
       break;
   }
   out += '}';

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "fovea/result.h"
+#include "server/openai/answer_tags.h"
+#include "text/json_value.h"
+
 namespace fovea::openai {
 namespace {
 
@@ -32,6 +36,23 @@ AnswerDelta plain_parts(const RequestOutput& output) {
   AnswerDelta parts;
   parts.add(Kind::content, output.text);
   return parts;
+}
+
+std::string object_text(const std::string& arguments) {
+  const auto parsed = text::parse_json(arguments, "arguments");
+  if (!parsed || !parsed->object()) return "{}";
+  std::string out;  // one line
+  bool in_string = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const char c = arguments[i];
+    if (!in_string && is_answer_space(c)) continue;
+    out += c;
+    if (in_string && c == '\\')
+      out += arguments[++i];
+    else if (c == '"')
+      in_string = !in_string;
+  }
+  return out;
 }
 
 AnswerEnd end_of(FinishReason finish, const std::string& stop_reason, const std::optional<int32_t>& token,

@@ -12,6 +12,9 @@ void add_to_blocks(std::vector<AnswerBlock>& blocks, const AnswerDelta& parts, b
 /// The parts of an answer that is not split.
 AnswerDelta plain_parts(const RequestOutput& output);
 
+/// A call's arguments as the text of an object in one line: those that max_tokens cut are "{}".
+std::string object_text(const std::string& arguments);
+
 /// Why an answer ended.
 struct AnswerEnd {
   FinishReason finish = FinishReason::none;

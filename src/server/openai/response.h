@@ -25,6 +25,7 @@ struct ResponseHead {
 
 struct Usage {
   int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
+  double prefill_seconds = 0, decode_seconds = 0;  ///< RequestOutput's, of the last answer that ended
   /// How drafts fared, if that is reported; by place with `draft_positions`.
   std::optional<SpeculativeCounts> drafts = {};
   bool draft_positions = false;

@@ -13,9 +13,9 @@ using openai::Turn;
 using text::Json;
 using Role = Turn::Role;
 
-class Reader {
+class ItemReader {
  public:
-  Reader(Fields& fields, std::vector<Turn>& turns) : fields_(fields), turns_(turns) {}
+  ItemReader(Fields& fields, std::vector<Turn>& turns) : fields_(fields), turns_(turns) {}
 
   void read() {
     const Json* input = fields_.find("input");
@@ -145,7 +145,7 @@ class Reader {
 }  // namespace
 
 void read_items(Fields& fields, std::vector<Turn>& turns) {
-  Reader(fields, turns).read();
+  ItemReader(fields, turns).read();
 }
 
 }  // namespace fovea::responses
