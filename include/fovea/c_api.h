@@ -311,6 +311,36 @@ FOVEA_API fovea_status fovea_hstu_attention(const fovea_hstu_args* args, void* s
 /* time_bounds for bucket(x) = floor(log(max(x, 1)) / 0.301), clamped to `buckets`. */
 FOVEA_API fovea_status fovea_hstu_time_bounds(int32_t buckets, int64_t* bounds);
 
+/* Attention whose mask and score are expressions (docs/flex-attention.md has the language). */
+typedef struct fovea_flex_buffer {
+  const char* name;
+  const fovea_tensor* tensor; /* [n] or [n, m]: int32, float32, or uint8 as booleans; rows of any stride. On
+                                 the CPU also int64, whose values must fit 32 bits */
+} fovea_flex_buffer;
+typedef struct fovea_flex_args {
+  uint32_t size;
+  int32_t num_buffers;
+  const fovea_flex_buffer* buffers;
+  const char* mask;      /* a bool; null or empty = every key is seen */
+  const char* score;     /* a number; null or empty = s */
+  float scale;           /* multiplies q.k; 0 = D^-0.5 */
+  const fovea_tensor* q; /* [B, Sq, Hq, D] float32, float16 or bfloat16, or [Tq, Hq, D] with q_offsets; any
+                            strides but the last */
+  const fovea_tensor*
+      k; /* [B, Sk, Hkv, D]; [T, Hkv, D] with kv_offsets; [pages, page, Hkv, D] with kv_lens */
+  const fovea_tensor* v;   /* likewise, of Dv */
+  const fovea_tensor* out; /* as q, of Dv */
+  const fovea_tensor* lse; /* [B, Sq, Hq] or [Tq, Hq] fp32, or null */
+  const fovea_tensor*
+      q_offsets; /* [B + 1] from 0; this and the next two are in host memory, also for a GPU */
+  const fovea_tensor* kv_offsets; /* [B + 1] from 0 */
+  const fovea_tensor* kv_lens;    /* [B]; with page_table instead of kv_offsets */
+  const fovea_tensor* page_table; /* [B, n] int32, on the CPU also int64 */
+  int64_t* blocks; /* [3], or null: receives how many blocks of rows and 128 keys the mask leaves empty,
+                      partial and full */
+} fovea_flex_args;
+FOVEA_API fovea_status fovea_flex_attention(const fovea_flex_args* args, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -53,7 +53,8 @@ class FlexProgram {
   std::shared_ptr<const flex::Program> program_;
 };
 
-/// Which 128 x 128 blocks a call visited, over all sequences and KV heads.
+/// How many blocks of query rows and keys the mask leaves empty, partial and full, over all sequences and
+/// heads.
 struct FlexBlocks {
   int64_t empty = 0, partial = 0, full = 0;
 };

@@ -5,6 +5,7 @@
 - flash_attn_func and its family: FlashAttention's functions.
 - BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
 - gated_delta_rule, lightning_attention, hstu_attention, hstu_time_bounds: attention without softmax.
+- flex_attention: torch's FlexAttention, with mask and score as expressions.
 - append_kv, append_paged_kv_cache, apply_rope, copy_pages, gather, merge_state, merge_states.
 - fovea.integrations.transformers and fovea.integrations.sdpa: swaps for models of torch.
 
@@ -35,6 +36,7 @@ from .flash_attn import (
     flash_attn_with_kvcache,
 )
 from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
+from .flex import flex_attention
 from .info import backends, has_cuda, load_backend
 from .linear_attention import gated_delta_rule, hstu_attention, hstu_time_bounds, lightning_attention
 from .llm import LLM, Tokenizer
@@ -78,6 +80,7 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
     "gated_delta_rule",
+    "flex_attention",
     "gather",
     "has_cuda",
     "hstu_attention",

@@ -151,6 +151,19 @@ class CHstu(Structure):
     )
 
 
+class CFlexBuffer(Structure):
+    _fields_ = [("name", c_char_p), ("tensor", TensorPtr)]
+
+
+class CFlex(Structure):
+    _fields_ = (
+        [("size", c_uint32), ("num_buffers", c_int32), ("buffers", POINTER(CFlexBuffer)), ("mask", c_char_p), ("score", c_char_p)]
+        + [("scale", c_float)]
+        + _tensors("q", "k", "v", "out", "lse", "q_offsets", "kv_offsets", "kv_lens", "page_table")
+        + [("blocks", POINTER(c_int64))]
+    )
+
+
 # What a function returns and takes; "status" is turned into an exception by status().
 _FUNCTIONS = {
     "fovea_last_error": (c_char_p, []),
@@ -180,6 +193,7 @@ _FUNCTIONS = {
     "fovea_lightning_attention": (ctypes.c_int, [POINTER(CLinear), c_void_p]),
     "fovea_gated_delta_rule": (ctypes.c_int, [POINTER(CLinear), c_void_p]),
     "fovea_hstu_attention": (ctypes.c_int, [POINTER(CHstu), c_void_p]),
+    "fovea_flex_attention": (ctypes.c_int, [POINTER(CFlex), c_void_p]),
     "fovea_hstu_time_bounds": (ctypes.c_int, [c_int32, POINTER(c_int64)]),
 }
 

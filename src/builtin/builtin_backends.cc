@@ -3,6 +3,7 @@
 #include "attention/other_build.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/cuda/factory.h"
+#include "backends/flex_attention/flex_attention.h"
 #include "backends/torch_native/torch_native.h"
 #include "builtin/cuda_rows.h"
 #include "builtin/project_backends.h"
@@ -25,6 +26,7 @@ const BackendRegistry& project_backends() {
         r.add(*document, nullptr);
       }
     }
+    r.add(flex_attention_info(), make_flex_attention);
     for (const MlaPrefillRow& row : mla_prefill_rows())
       r.add_mla_prefill(row.info, nullptr);
     return r;

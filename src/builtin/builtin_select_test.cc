@@ -49,8 +49,12 @@ TEST(Builtin, AutomaticChoiceOnACpu) {
   const auto s = select({}, llama_spec(), {}, project_backends());
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(explain(*s),
-            "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)\n"
-            "decode: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE that serves this model on cpu)");
+            "prefill: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE, FLEX_ATTENTION (CPU) that serves "
+            "this model "
+            "on cpu)\n"
+            "decode: CPU_ATTN (automatic: first of CPU_ATTN, TORCH_NATIVE, FLEX_ATTENTION (CPU) that serves "
+            "this model "
+            "on cpu)");
   EXPECT_EQ(s->page_size, 16);
   EXPECT_EQ(choice("cpu", gpt_oss()), "CPU_ATTN,CPU_ATTN");
   EXPECT_EQ(choice("cpu", encoder_spec()), "CPU_ATTN,CPU_ATTN");

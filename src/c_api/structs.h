@@ -6,6 +6,6 @@
 namespace fovea::c_api {
 
 inline constexpr size_t kSpecSize1 = 104, kLimitsSize1 = 32, kStepSize1 = 96, kLayerSize1 = 88,
-                        kAppendSize1 = 176, kLinearSize1 = 120, kHstuSize1 = 112;
+                        kAppendSize1 = 176, kLinearSize1 = 120, kHstuSize1 = 112, kFlexSize1 = 120;
 
 }  // namespace fovea::c_api

@@ -23,7 +23,7 @@ int64_t padded(int64_t n) {
 /// A thread's memory.
 struct Layout {
   int64_t dp, dvp;
-  size_t q, keys, keys_transposed, values, scores, out, max, sums, alpha, mask, score, end;
+  size_t q, keys, keys_transposed, values, scores, out, max, sums, alpha, seen, mask, score, end;
 
   Layout(const Program& program, const AttentionSpec& spec)
       : dp(padded(spec.head_dim)), dvp(padded(spec.v_head_dim)) {
@@ -46,37 +46,10 @@ struct Layout {
     max = floats(kTileRows);
     sums = floats(kTileRows * kSumLanes);
     alpha = floats(kTileRows);
+    seen = take(program.mask ? kTileRows * kStripBytes : 0);
     mask = take(registers(program.mask));
     score = take(registers(program.score));
     end = at;
-  }
-};
-
-/// What all tiles of a call share.
-struct Call {
-  const Program& program;
-  std::span<const Buffer> buffers;
-  const AttentionSpec& spec;
-  const BatchMeta& meta;
-  const AttentionArgs& args;
-  const CpuKernels& kernels;
-  Layout layout;
-  std::optional<StripCode> mask, score;
-  std::optional<Analysis> analysis;
-  DType kv_type = DType::f32;
-  int group = 1;
-  std::atomic<int64_t> counts[3] = {};
-
-  Call(const Program& p, std::span<const Buffer> b, const AttentionSpec& s, const BatchMeta& m,
-       const AttentionArgs& a)
-      : program(p), buffers(b), spec(s), meta(m), args(a), kernels(cpu_kernels()), layout(p, s) {
-    if (p.mask) mask.emplace(*p.mask);
-    if (p.mask) analysis.emplace(*p.mask, p.buffers, b);
-    if (p.score) score.emplace(*p.score);
-    kv_type = a.kv.dtype == KvCacheDType::float16    ? DType::f16
-              : a.kv.dtype == KvCacheDType::bfloat16 ? DType::bf16
-                                                     : DType::f32;
-    group = s.num_heads / s.num_kv_heads;
   }
 };
 
@@ -87,10 +60,69 @@ struct Tile {
   int count;
 };
 
+}  // namespace
+
+struct CpuStep {
+  const Program& program;
+  const AttentionSpec& spec;
+  BatchMeta meta;
+  Layout layout;
+  std::optional<StripCode> mask, score;
+  std::optional<Analysis> analysis;
+  int group = 1;
+  std::vector<Tile> tiles;
+  double work_ns = 0;  ///< of a layer without empty blocks, on one core
+  mutable std::vector<Analysis::Scratch> intervals;
+
+  CpuStep(const Program& p, const std::vector<Buffer>& buffers, const AttentionSpec& s, const BatchMeta& m)
+      : program(p), spec(s), meta(m), layout(p, s), group(s.num_heads / s.num_kv_heads) {
+    if (p.mask) {
+      mask.emplace(*p.mask);
+      analysis.emplace(*p.mask, p.buffers, buffers);
+      intervals.assign(CpuAttention::kMaxSlots, analysis->scratch());
+    } else {
+      intervals.resize(CpuAttention::kMaxSlots);
+    }
+    if (p.score) score.emplace(*p.score);
+    divide();
+  }
+
+  void divide() {
+    for (int b = 0; b < meta.num_seqs(); ++b) {
+      const auto at = static_cast<size_t>(b);
+      const int64_t pairs = int64_t{meta.q_offsets[at + 1] - meta.q_offsets[at]} * group;
+      const double products = static_cast<double>(meta.kv_lens[at]) * (spec.head_dim + spec.v_head_dim);
+      work_ns += static_cast<double>(pairs * spec.num_kv_heads) * products / 16;
+      // Later rows usually see more keys: they start first.
+      for (int64_t first = (pairs - 1) / kTileRows * kTileRows; first >= 0 && pairs > 0; first -= kTileRows)
+        for (int head = 0; head < spec.num_kv_heads; ++head)
+          tiles.push_back({b, head, first, static_cast<int>(std::min<int64_t>(kTileRows, pairs - first))});
+    }
+  }
+};
+
+namespace {
+
+/// What the tiles of a layer share.
+struct Layer {
+  const CpuStep& step;
+  std::span<const Buffer> buffers;
+  const AttentionArgs& args;
+  const CpuKernels& kernels;
+  DType kv_type;
+  std::atomic<int64_t> counts[3] = {};
+};
+
+DType stored_type(KvCacheDType dtype) {
+  return dtype == KvCacheDType::float16    ? DType::f16
+         : dtype == KvCacheDType::bfloat16 ? DType::bf16
+                                           : DType::f32;
+}
+
 class TileRun {
  public:
-  TileRun(Call& call, const Tile& tile, std::byte* scratch, Analysis::Scratch& intervals)
-      : c_(call), k_(call.kernels), tile_(tile), scratch_(scratch), intervals_(intervals) {
+  TileRun(Layer& layer, const Tile& tile, std::byte* scratch, Analysis::Scratch& intervals)
+      : c_(layer.step), l_(layer), k_(layer.kernels), tile_(tile), scratch_(scratch), intervals_(intervals) {
     n_q_ =
         c_.meta.q_offsets[static_cast<size_t>(tile.b) + 1] - c_.meta.q_offsets[static_cast<size_t>(tile.b)];
     n_k_ = c_.meta.kv_lens[static_cast<size_t>(tile.b)];
@@ -107,7 +139,7 @@ class TileRun {
       if (coverage != Coverage::empty) add_block(pages, first, keys, coverage);
     }
     for (int i = 0; i < 3; ++i)
-      c_.counts[i].fetch_add(counts[i], std::memory_order_relaxed);
+      l_.counts[i].fetch_add(counts[i], std::memory_order_relaxed);
     finish();
   }
 
@@ -122,16 +154,16 @@ class TileRun {
       const int64_t pair = tile_.first + r;
       q_[r] = static_cast<int32_t>(pair / c_.group);
       h_[r] = tile_.kv_head * c_.group + static_cast<int32_t>(pair % c_.group);
-      const int64_t at = c_.args.q_offset(token + q_[r], h_[r], c_.spec.head_dim);
-      k_.widen(static_cast<const std::byte*>(c_.args.q) + at * static_cast<int64_t>(size_of(c_.spec.dtype)),
+      const int64_t at = l_.args.q_offset(token + q_[r], h_[r], c_.spec.head_dim);
+      k_.widen(static_cast<const std::byte*>(l_.args.q) + at * static_cast<int64_t>(size_of(c_.spec.dtype)),
                c_.spec.dtype, c_.spec.head_dim, 1.0f, floats(l.q) + r * l.dp);
     }
     std::fill_n(floats(l.out), tile_.count * l.dvp, 0.0f);
     std::fill_n(floats(l.max), tile_.count, kMinusInf);
     std::fill_n(floats(l.sums), tile_.count * kSumLanes, 0.0f);
     const StripCode::Rows rows = {tile_.count, q_, h_, tile_.b, n_q_, n_k_};
-    if (c_.mask) c_.mask->start_tile(k_, c_.buffers, rows, registers(l.mask));
-    if (c_.score) c_.score->start_tile(k_, c_.buffers, rows, registers(l.score));
+    if (c_.mask) c_.mask->start_tile(k_, l_.buffers, rows, registers(l.mask));
+    if (c_.score) c_.score->start_tile(k_, l_.buffers, rows, registers(l.score));
   }
 
   Coverage cover(int32_t first, int keys) {
@@ -152,21 +184,19 @@ class TileRun {
 
   void add_block(const int32_t* pages, int32_t first, int keys, Coverage coverage) {
     const Layout& l = c_.layout;
-    const bool finite = load_block(pages, first, keys);
+    const bool masked = coverage == Coverage::partial;
+    if (masked && !find_seen(first, keys)) return;
+    const bool finite = load_block(pages, first, keys, masked);
     k_.scores(floats(l.q), floats(l.keys_transposed), c_.spec.head_dim, l.dp, tile_.count, c_.spec.scale,
               floats(l.scores));
-    const bool masked = coverage == Coverage::partial;
-    if (masked) c_.mask->start_keys(k_, c_.buffers, first, registers(l.mask));
-    if (c_.score) c_.score->start_keys(k_, c_.buffers, first, registers(l.score));
+    if (c_.score) c_.score->start_keys(k_, l_.buffers, first, registers(l.score));
     for (int r = 0; r < tile_.count; ++r) {
       float* s = floats(l.scores) + r * kStrip;
       if (c_.score) {
-        const std::byte* changed = c_.score->run_row(k_, c_.buffers, r, s, registers(l.score));
+        const std::byte* changed = c_.score->run_row(k_, l_.buffers, r, s, registers(l.score));
         std::copy_n(reinterpret_cast<const float*>(changed), kStrip, s);
       }
-      const std::byte* seen =
-          masked ? c_.mask->run_row(k_, c_.buffers, r, nullptr, registers(l.mask)) : nullptr;
-      if (masked || keys < kStrip) k_.hide(s, reinterpret_cast<const int32_t*>(seen), keys);
+      if (masked || keys < kStrip) k_.hide(s, masked ? seen(r) : nullptr, keys);
       floats(l.alpha)[r] = k_.softmax(s, floats(l.max) + r, floats(l.sums) + r * kSumLanes);
     }
     if (finite)
@@ -175,24 +205,44 @@ class TileRun {
       accumulate_seen();
   }
 
-  /// Keys and values as stored, widened. Slots past the last key are 0. Returns whether all values are
-  /// finite.
-  bool load_block(const int32_t* pages, int32_t first, int keys) {
+  int32_t* seen(int row) const {
+    return reinterpret_cast<int32_t*>(scratch_ + c_.layout.seen) + row * kStrip;
+  }
+
+  /// Evaluates the mask for all rows: seen() and any_seen_. Returns whether any key is seen.
+  bool find_seen(int32_t first, int keys) {
+    c_.mask->start_keys(k_, l_.buffers, first, registers(c_.layout.mask));
+    std::fill_n(any_seen_, kStrip, 0);
+    for (int r = 0; r < tile_.count; ++r) {
+      const std::byte* row = c_.mask->run_row(k_, l_.buffers, r, nullptr, registers(c_.layout.mask));
+      std::copy_n(reinterpret_cast<const int32_t*>(row), kStrip, seen(r));
+      for (int j = 0; j < kStrip; ++j)
+        any_seen_[j] |= seen(r)[j];
+    }
+    return std::any_of(any_seen_, any_seen_ + keys, [](int32_t x) { return x != 0; });
+  }
+
+  /// Keys and values as stored, widened. Those past the last key are 0, and so are those that no row sees:
+  /// their pages may have been freed. Returns whether all values are finite.
+  bool load_block(const int32_t* pages, int32_t first, int keys, bool masked) {
     const Layout& l = c_.layout;
-    const KvView& kv = c_.args.kv;
+    const KvView& kv = l_.args.kv;
     const auto size = static_cast<int64_t>(size_of(kv.dtype));
     bool finite = true;
-    for (int j = 0; j < keys; ++j) {
+    for (int j = 0; j < kStrip; ++j) {
+      float *key = floats(l.keys) + j * l.dp, *value = floats(l.values) + j * l.dvp;
+      if (j >= keys || (masked && any_seen_[j] == 0)) {
+        std::fill_n(key, l.dp, 0.0f);
+        std::fill_n(value, l.dvp, 0.0f);
+        continue;
+      }
       const int64_t page = pages[(first + j) / kv.page_size], slot = (first + j) % kv.page_size;
       const int64_t k = page * kv.k_page_stride + tile_.kv_head * kv.k_head_stride + slot * kv.k_slot_stride;
       const int64_t v = page * kv.v_page_stride + tile_.kv_head * kv.v_head_stride + slot * kv.v_slot_stride;
-      k_.widen(static_cast<const std::byte*>(kv.k) + k * size, c_.kv_type, c_.spec.head_dim, kv.k_scale,
-               floats(l.keys) + j * l.dp);
-      finite &= k_.widen(static_cast<const std::byte*>(kv.v) + v * size, c_.kv_type, c_.spec.v_head_dim,
-                         kv.v_scale, floats(l.values) + j * l.dvp);
+      k_.widen(static_cast<const std::byte*>(kv.k) + k * size, l_.kv_type, c_.spec.head_dim, kv.k_scale, key);
+      finite &= k_.widen(static_cast<const std::byte*>(kv.v) + v * size, l_.kv_type, c_.spec.v_head_dim,
+                         kv.v_scale, value);
     }
-    std::fill_n(floats(l.keys) + keys * l.dp, (kStrip - keys) * l.dp, 0.0f);
-    std::fill_n(floats(l.values) + keys * l.dvp, (kStrip - keys) * l.dvp, 0.0f);
     k_.transpose(floats(l.keys), l.dp, floats(l.keys_transposed));
     return finite;
   }
@@ -222,57 +272,50 @@ class TileRun {
       const bool none = max == kMinusInf && total == 0.0f;
       for (int64_t d = 0; d < c_.spec.v_head_dim; ++d)
         out[d] = none ? 0.0f : out[d] / total;
-      const int64_t at = c_.args.out_offset(token + q_[r], h_[r], c_.spec.v_head_dim);
+      const int64_t at = l_.args.out_offset(token + q_[r], h_[r], c_.spec.v_head_dim);
       k_.narrow(out, c_.spec.dtype, c_.spec.v_head_dim,
-                static_cast<std::byte*>(c_.args.out) + at * static_cast<int64_t>(size_of(c_.spec.dtype)));
-      if (c_.args.lse != nullptr)
-        c_.args.lse[(token + q_[r]) * c_.spec.num_heads + h_[r]] = none ? kMinusInf : max + std::log(total);
+                static_cast<std::byte*>(l_.args.out) + at * static_cast<int64_t>(size_of(c_.spec.dtype)));
+      if (l_.args.lse != nullptr)
+        l_.args.lse[(token + q_[r]) * c_.spec.num_heads + h_[r]] = none ? kMinusInf : max + std::log(total);
     }
   }
 
-  Call& c_;
+  const CpuStep& c_;
+  Layer& l_;
   const CpuKernels& k_;
   const Tile& tile_;
   std::byte* scratch_;
   Analysis::Scratch& intervals_;
   int32_t n_q_ = 0, n_k_ = 0;
-  int32_t q_[kTileRows], h_[kTileRows];
+  int32_t q_[kTileRows], h_[kTileRows], any_seen_[kStrip];
 };
-
-std::vector<Tile> tiles_of(const Call& call) {
-  std::vector<Tile> tiles;
-  for (int b = 0; b < call.meta.num_seqs(); ++b) {
-    const auto at = static_cast<size_t>(b);
-    const int64_t pairs = int64_t{call.meta.q_offsets[at + 1] - call.meta.q_offsets[at]} * call.group;
-    // Later rows usually see more keys: they start first.
-    for (int64_t first = (pairs - 1) / kTileRows * kTileRows; first >= 0 && pairs > 0; first -= kTileRows)
-      for (int head = 0; head < call.spec.num_kv_heads; ++head)
-        tiles.push_back({b, head, first, static_cast<int>(std::min<int64_t>(kTileRows, pairs - first))});
-  }
-  return tiles;
-}
 
 }  // namespace
 
-size_t cpu_scratch_bytes(const Program& program, const AttentionSpec& spec) {
-  return Layout(program, spec).end;
+size_t CpuAttention::scratch_bytes(const Program& program, const AttentionSpec& spec, int slots) {
+  return Layout(program, spec).end * static_cast<size_t>(slots);
 }
 
-void cpu_attention(const Program& program, std::span<const Buffer> buffers, const AttentionSpec& spec,
-                   const BatchMeta& meta, const AttentionArgs& args, ThreadPool& pool,
-                   std::span<std::byte> scratch, FlexBlocks* blocks) {
-  Call call(program, buffers, spec, meta, args);
-  const std::vector<Tile> tiles = tiles_of(call);
-  std::vector<Analysis::Scratch> intervals(static_cast<size_t>(pool.size()));
-  if (call.analysis) std::ranges::fill(intervals, call.analysis->scratch());
-  const auto run = [&](int64_t i, int worker) {
-    TileRun(call, tiles[static_cast<size_t>(i)],
-            scratch.data() + static_cast<size_t>(worker) * call.layout.end,
-            intervals[static_cast<size_t>(worker)])
-        .run();
+CpuAttention::CpuAttention(const Program& program, const std::vector<Buffer>& buffers,
+                           const AttentionSpec& spec, const BatchMeta& meta)
+    : step_(std::make_unique<CpuStep>(program, buffers, spec, meta)) {}
+
+CpuAttention::~CpuAttention() = default;
+
+void CpuAttention::run(std::span<const Buffer> buffers, const AttentionArgs& args, ThreadPool& pool,
+                       std::span<std::byte> scratch, FlexBlocks* blocks) const {
+  Layer layer{*step_, buffers, args, cpu_kernels(), stored_type(args.kv.dtype)};
+  const size_t bytes = step_->layout.end, tiles = step_->tiles.size();
+  const auto slots =
+      std::min<int64_t>({pool.size(), kMaxSlots, static_cast<int64_t>(scratch.size() / bytes)});
+  std::atomic<size_t> next{0};
+  const auto run_slot = [&](int64_t slot, int) {
+    const auto s = static_cast<size_t>(slot);
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tiles;)
+      TileRun(layer, step_->tiles[i], scratch.data() + s * bytes, step_->intervals[s]).run();
   };
-  pool.parallel_tasks(static_cast<int64_t>(tiles.size()), run);
-  if (blocks != nullptr) *blocks = {call.counts[0], call.counts[1], call.counts[2]};
+  pool.parallel_tasks(slots, run_slot, {step_->work_ns});
+  if (blocks != nullptr) *blocks = {layer.counts[0], layer.counts[1], layer.counts[2]};
 }
 
 }  // namespace fovea::flex

@@ -1,6 +1,7 @@
 #pragma once
 // flex_attention() on the CPU.
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,13 +17,29 @@ class ThreadPool;
 
 namespace fovea::flex {
 
-/// Bytes of scratch memory for one thread, 64-byte aligned.
-size_t cpu_scratch_bytes(const Program& program, const AttentionSpec& spec);
+struct CpuStep;
 
-/// One layer; everything has been checked. `buffers` in the program's order. `scratch` has
-/// cpu_scratch_bytes() for each thread of the pool.
-void cpu_attention(const Program& program, std::span<const Buffer> buffers, const AttentionSpec& spec,
-                   const BatchMeta& meta, const AttentionArgs& args, ThreadPool& pool,
-                   std::span<std::byte> scratch, FlexBlocks* blocks);
+/// One step: what all of its layers share. Makes no allocation in run().
+class CpuAttention {
+ public:
+  static constexpr int kMaxSlots = 64;  ///< threads that take part
+
+  /// Bytes of scratch memory for `slots` threads, 64-byte aligned.
+  static size_t scratch_bytes(const Program& program, const AttentionSpec& spec, int slots);
+
+  /// Everything has been checked. `buffers` are in the program's order; those that the mask reads are
+  /// analysed now. All arguments but `meta`, whose arrays are referred to, must outlive the object.
+  CpuAttention(const Program& program, const std::vector<Buffer>& buffers, const AttentionSpec& spec,
+               const BatchMeta& meta);
+  ~CpuAttention();
+
+  /// One layer. `buffers` may differ from the constructor's in what the score alone reads. `scratch` has
+  /// scratch_bytes() for at least one slot; as many threads run as it has slots. `blocks` may be null.
+  void run(std::span<const Buffer> buffers, const AttentionArgs& args, ThreadPool& pool,
+           std::span<std::byte> scratch, FlexBlocks* blocks) const;
+
+ private:
+  std::unique_ptr<CpuStep> step_;
+};
 
 }  // namespace fovea::flex

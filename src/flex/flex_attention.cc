@@ -111,10 +111,10 @@ Status flex_attention(const FlexProgram& program, std::span<const FlexBuffer> bu
   FOVEA_RETURN_IF_ERROR(check_batch(spec, limits_of(meta), meta, args.kv.page_size));
   if (meta.num_tokens() == 0) return {};
   FOVEA_RETURN_IF_ERROR(check_args(args, spec, args.kv.page_size));
-  const size_t bytes =
-      flex::cpu_scratch_bytes(program.program(), spec) * static_cast<size_t>(stream.pool().size());
-  AlignedArray<std::byte> scratch(bytes);
-  flex::cpu_attention(program.program(), bound, spec, meta, args, stream.pool(), scratch, blocks);
+  const int slots = std::min(stream.pool().size(), flex::CpuAttention::kMaxSlots);
+  AlignedArray<std::byte> scratch(flex::CpuAttention::scratch_bytes(program.program(), spec, slots));
+  const flex::CpuAttention step(program.program(), bound, spec, meta);
+  step.run(bound, args, stream.pool(), scratch, blocks);
   return {};
 }
 

@@ -557,6 +557,55 @@ TEST(CApi, RefusesWrongCopiesGathersAndMerges) {
   EXPECT_THAT(merge(), HasSubstr("o has 0 parts; it must have 1 or more"));
 }
 
+TEST(Refusal, FlexAttention) {
+  HostTensor q(kF32, {1, 3, 4, 8}), k(kF32, {1, 5, 2, 8}), v(kF32, {1, 5, 2, 6}), out(kF32, {1, 3, 4, 6}),
+      lse(kF32, {1, 3, 4}), doc(kI64, {5}, {int64_t{0}, int64_t{0}, int64_t{1}, int64_t{1}, int64_t{1}});
+  fovea_flex_buffer buffers[] = {{"doc", nullptr}};
+  fovea_flex_args args = {};
+  args.size = sizeof args;
+  args.mask = "k <= q && doc[q] == doc[k]";
+  args.num_buffers = 1;
+  args.buffers = buffers;
+  int64_t blocks[3] = {};
+  args.blocks = blocks;
+  const auto flex = [&] {
+    args.q = q.get(), args.k = k.get(), args.v = v.get(), args.out = out.get(), args.lse = lse.get();
+    buffers[0].tensor = doc.get();
+    return last_error(fovea_flex_attention(&args, nullptr));
+  };
+  EXPECT_EQ(flex(), "accepted");
+  EXPECT_EQ(blocks[0] + blocks[1] + blocks[2], 2) << "two KV heads";
+  args.mask = "k <= q && dock[q]";
+  EXPECT_THAT(flex(), HasSubstr("fovea_flex_attention: mask, column 11: unknown name 'dock'"));
+  args.mask = nullptr;
+  args.score = "s *";
+  EXPECT_THAT(flex(), HasSubstr("score, column 4: expected an operand"));
+  args.score = nullptr;
+  EXPECT_EQ(flex(), "accepted");
+  doc.as<int64_t>()[3] = int64_t{1} << 40;
+  EXPECT_THAT(flex(), HasSubstr("buffer 'doc'[3] is 1099511627776; it must fit 32 bits"));
+  doc.as<int64_t>()[3] = 0;
+  buffers[0].name = "inf";
+  EXPECT_THAT(flex(), HasSubstr("buffer 'inf' has a name that the language uses"));
+  buffers[0].name = nullptr;
+  EXPECT_THAT(flex(), HasSubstr("buffers[0].name is null"));
+  buffers[0].name = "doc";
+  k.shape[2] = 3;
+  EXPECT_THAT(flex(), HasSubstr("v has shape [1, 5, 2, 6]; it must be [B = 1, Sk = 5, Hkv = 3, Dv]"));
+  k.shape[2] = 2;
+  out.strides[2] = 0;
+  EXPECT_THAT(flex(), HasSubstr("out has strides"));
+  out.strides[2] = 6;
+  args.num_buffers = -1;
+  EXPECT_THAT(flex(), HasSubstr("num_buffers is -1; it must be 0 to 256"));
+  args.num_buffers = 0;
+  HostTensor ends(kI32, {2}, {0, 3});
+  args.kv_offsets = ends.get();
+  EXPECT_THAT(flex(), HasSubstr("kv_offsets is given without q_offsets"));
+  args.size = 8;
+  EXPECT_THAT(flex(), HasSubstr("fovea_flex_args->size is 8"));
+}
+
 TEST(Refusal, LinearAttention) {
   HostTensor q(kF32, {3, 2, 8}), k(kF32, {3, 2, 8}), v(kF32, {3, 4, 6}), out(kF32, {3, 4, 6}),
       offsets(kI32, {3}, {0, 1, 3}), state(kF32, {2, 4, 8, 6}), g(kF32, {3, 4}), decay(kF32, {4}),

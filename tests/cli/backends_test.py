@@ -78,6 +78,7 @@ SGLANG = {
     "FlashMLA": "yes yes yes no no",
 }
 ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", "")]
+FLEX = [("FLEX_ATTENTION", "CPU")]
 ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}
 
@@ -159,10 +160,10 @@ class Backends(unittest.TestCase):
             self.assertEqual(row["built"], "why_not" not in row, key)
             self.assertTrue(row["description"], key)
         built = [key for key, row in self.rows.items() if row["built"]]
-        self.assertIn(built, (ON_CPU, ON_CPU + ON_CUDA))
+        self.assertIn(built, (ON_CPU + FLEX, ON_CPU + ON_CUDA + FLEX))
         for key in ON_CUDA:
             self.assertIn("documented", self.rows[key], key)
-            if built == ON_CPU:
+            if built == ON_CPU + FLEX:
                 self.assertIn("built without CUDA", self.rows[key]["why_not"], key)
 
     def test_sets_are_whole_and_what_is_not_said_is_null(self):

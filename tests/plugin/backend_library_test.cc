@@ -100,7 +100,7 @@ TEST(BackendLibrary, IsSelected) {
   const auto automatic = select({}, demo_spec(), DeviceInfo{}, *registry);
   ASSERT_TRUE(automatic.ok());
   EXPECT_THAT(automatic->kinds[0].decode.why,
-              HasSubstr("first of CPU_ATTN, TORCH_NATIVE, EXAMPLE_ATTN that serves"));
+              HasSubstr("first of CPU_ATTN, TORCH_NATIVE, FLEX_ATTENTION (CPU), EXAMPLE_ATTN that serves"));
   AttentionSpec sinks = demo_spec();
   sinks.has_sink = true;
   const auto refused = select({.backend = "EXAMPLE_ATTN"}, sinks, DeviceInfo{}, *registry);

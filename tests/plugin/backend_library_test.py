@@ -39,7 +39,7 @@ class BackendLibrary(unittest.TestCase):
         kinds = json.loads(done.stdout)
         self.assertIn("EXAMPLE_ATTN", json.dumps(kinds))
         automatic = fovea("explain", "--device", "cpu", "--backend-library", EXAMPLE)
-        self.assertIn("first of CPU_ATTN, TORCH_NATIVE, EXAMPLE_ATTN that serves", automatic.stdout)
+        self.assertIn("first of CPU_ATTN, TORCH_NATIVE, FLEX_ATTENTION (CPU), EXAMPLE_ATTN that serves", automatic.stdout)
         refused = fovea("explain", "--device", "sm90", "--backend-library", EXAMPLE, "--attention-backend", "EXAMPLE_ATTN", code=2)
         self.assertIn("compute capability not supported", refused.stderr)
 

@@ -111,7 +111,8 @@ Status set_per_kind(AttentionConfig& config, const std::string& value) {
 
 constexpr std::string_view kFp8Query = "fp8 query kernels are not built";
 constexpr std::string_view kGraphSplits = "steps are not captured into CUDA graphs";
-constexpr std::string_view kFlex = "the kernel of FLEX_ATTENTION is not built";
+constexpr std::string_view kFlex =
+    "blocks of FLEX_ATTENTION have one size, so that a row has the same bits in all";
 constexpr std::string_view kIndexer = "the indexer of sparse MLA is not built";
 
 std::vector<AttentionKey> make_keys() {
