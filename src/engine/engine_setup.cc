@@ -134,6 +134,8 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   info.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
   FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info.max_seq_len, 1, longest));
   fit_to_length(model_config, info.max_seq_len);
+  if (const std::string refusal = length_refusal(model_config); !refusal.empty())
+    return unsupported(info.model_dir + ": " + refusal);
   info.rope_choice = describe_rope_choice(model_config, info.max_seq_len);
   info.architecture = model_config.architecture;
   info.dtype = config.dtype.value_or(model_config.dtype);

@@ -8,6 +8,7 @@
 
 #include "base/printable.h"
 #include "model/layer_plan.h"
+#include "model/mla_fields.h"
 
 namespace fovea {
 namespace {
@@ -276,22 +277,6 @@ void read_layers(TextPart& part) {
   add_others(part, plan, heads);
 }
 
-/// YaRN's factor in MLA's scale: the square of the mscale given by mscale_all_dim.
-double mla_rope_scale(Fields& f) {
-  const char* key = f.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const Json* object = f.find(key);
-  if (!object) return 1.0;
-  if (!object->is_object()) {
-    f.refuse(key, "an object or null is needed");
-    return 1.0;
-  }
-  Fields rope = f.nested(key);
-  if (rope.string(rope.find("rope_type") ? "rope_type" : "type", "default") == "default") return 1.0;
-  const double all = rope.number("mscale_all_dim", 0, 1e3, 0.0), factor = rope.number("factor", 1, 1e6, 1.0);
-  const double mscale = factor > 1 && all > 0 ? 0.1 * all * std::log(factor) + 1.0 : 1.0;
-  return mscale * mscale;
-}
-
 /// Multi-head latent attention, absorbed: every head reads one latent row of kv_lora_rank numbers and the
 /// rotated part of its key; the latent row is the value too.
 void read_mla(TextPart& part) {
@@ -311,7 +296,7 @@ void read_mla(TextPart& part) {
   heads.v_dim = spec.v_head_dim = rank;
   check_width(f, heads);
   const double dims = spec.mla_nope_head_dim + spec.mla_rope_head_dim;
-  spec.scale = static_cast<float>(mla_rope_scale(f) / std::sqrt(dims));
+  spec.scale = static_cast<float>(read_mla_rope_scale(f) / std::sqrt(dims));
   spec.dtype = part.out.dtype;
   spec.use_sparse = f.find("index_topk") != nullptr;
   const int topk = spec.use_sparse ? f.small("index_topk", 1, kMaxLength) : 0;
@@ -323,9 +308,7 @@ void read_mla(TextPart& part) {
   plain.dim = spec.mla_nope_head_dim;
   plain.v_dim = spec.mla_v_head_dim;
   add_others(part, plan, plain);
-  if (topk > 0)
-    part.out.notes.push_back("an indexer chooses " + std::to_string(topk) +
-                             " keys for each query; its own cache of keys isn't part of this choice");
+  if (topk > 0) note_indexer(part.out, topk);
 }
 
 /// DeepSeek V4: latent rows of head_dim numbers that are key and value, windowed or compressed and chosen by
@@ -493,6 +476,11 @@ constexpr std::string_view kPlainTypes[] = {
 };
 
 }  // namespace
+
+void note_indexer(AttentionShapes& out, int topk) {
+  out.notes.push_back("an indexer chooses " + std::to_string(topk) +
+                      " keys for each query; its own cache of keys isn't part of this choice");
+}
 
 void read_attention_fields(TextPart& part) {
   Fields& f = part.fields;

@@ -23,6 +23,9 @@ struct TextPart {
 /// Counts `layers` more layers of `spec`.
 void add_layers(AttentionShapes& out, const AttentionSpec& spec, int layers = 1);
 
+/// Notes that an indexer chooses `topk` keys.
+void note_indexer(AttentionShapes& out, int topk);
+
 /// Adds the layers by `part.type` or, for an unknown type, by the names of the keys (and notes that).
 void read_attention_fields(TextPart& part);
 

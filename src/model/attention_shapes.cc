@@ -58,6 +58,7 @@ void add_config(AttentionShapes& out, const ModelConfig& config, bool spans) {
     spec.mask.spans = spans;
     add_layers(out, spec);
   }
+  if (config.sparse) note_indexer(out, config.sparse_topk);
 }
 
 void note_tower(Fields& fields, const char* key, AttentionShapes& out) {
@@ -163,7 +164,8 @@ Result<AttentionShapes> parse_attention_shapes(std::string_view config, const st
     out.architecture = known->architecture;
     out.model_type = known->model_type;
     out.dtype = known->dtype;
-    out.runnable = true;
+    out.why_not = length_refusal(*known);
+    out.runnable = out.why_not.empty();
     add_config(out, *known, false);
     return out;
   }

@@ -131,7 +131,7 @@ TEST(AttentionShapes, LayersThatAFamilyLacksKeepItsHeads) {
 }
 
 constexpr char kDeepseek[] = R"("num_hidden_layers":61,"num_attention_heads":128,"num_key_value_heads":128,
-    "hidden_size":7168,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
+    "vocab_size":129280,"max_position_embeddings":163840,"hidden_size":7168,"kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
     "torch_dtype":"bfloat16","rope_scaling":{"type":"yarn","factor":40,"mscale":1.0,"mscale_all_dim":1.0})";
 
 TEST(AttentionShapes, DeepseekIsOneLatentHead) {
@@ -141,11 +141,12 @@ TEST(AttentionShapes, DeepseekIsOneLatentHead) {
   EXPECT_THAT(lines(s), ElementsAre("61 x mla 128/1 d576/512 mla 128+64/128"));
   // YaRN: (0.1 ln 40 + 1)^2 / sqrt(192).
   EXPECT_NEAR(s.specs[0].scale, 0.1352338, 1e-6);
-  EXPECT_FALSE(s.runnable);
-  EXPECT_EQ(s.why_not, "the engine doesn't run architecture DeepseekV3ForCausalLM");
+  EXPECT_TRUE(s.runnable);
   EXPECT_EQ(s.model_type, "deepseek_v3");
   // V2-Lite's mscale_all_dim.
   EXPECT_NEAR(shapes_of(R"({"model_type":"deepseek_v2","num_hidden_layers":27,"num_attention_heads":16,
+                            "vocab_size":102400,"hidden_size":2048,"max_position_embeddings":163840,
+                            "num_experts_per_tok":6,"q_lora_rank":null,
                             "kv_lora_rank":512,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
                             "rope_scaling":{"type":"yarn","factor":40,"mscale":0.707,"mscale_all_dim":0.707}})")
                   .specs.at(0)
@@ -163,8 +164,11 @@ TEST(AttentionShapes, AnIndexerMakesMlaSparse) {
   const AttentionShapes s =
       shapes_of(std::string(R"({"model_type":"deepseek_v32","index_topk":2048,)") + kDeepseek + "}");
   EXPECT_THAT(lines(s), ElementsAre("61 x sparse_mla 128/1 d576/512 mla 128+64/128"));
+  EXPECT_FALSE(s.runnable);
+  EXPECT_THAT(s.why_not, HasSubstr("give --max-model-len 2048 or less"));
   EXPECT_THAT(s.notes, ElementsAre(HasSubstr("an indexer chooses 2048 keys")));
   EXPECT_THAT(lines(R"({"model_type":"glm_moe_dsa","num_hidden_layers":78,"num_attention_heads":64,
+      "vocab_size":154880,"hidden_size":6144,"max_position_embeddings":202752,
       "kv_lora_rank":512,"qk_nope_head_dim":192,"qk_rope_head_dim":64,"v_head_dim":256,"index_topk":2048})"),
               ElementsAre("78 x sparse_mla 64/1 d576/512 mla 192+64/256"));
   EXPECT_THAT(lines(R"({"model_type":"deepseek_v4","num_hidden_layers":43,"num_attention_heads":64,
@@ -401,8 +405,8 @@ TEST(AttentionShapes, RefusalsNameFileKeyAndValue) {
   EXPECT_THAT(refusal(R"({"text_config":{"num_hidden_layers":2}})"),
               HasSubstr("m/config.json: text_config: num_attention_heads is missing"));
   EXPECT_THAT(refusal(R"({"model_type":"deepseek_v3","num_hidden_layers":1,"num_attention_heads":65536,
-                          "kv_lora_rank":512})"),
-              HasSubstr("may be at most 4194304"));
+                          "vocab_size":9,"hidden_size":8,"max_position_embeddings":9,"kv_lora_rank":512})"),
+              HasSubstr("may be at most 16777216"));
   EXPECT_THAT(refusal(R"({"architectures":["LlamaForCausalLM"],"vocab_size":0})"),
               HasSubstr("vocab_size is 0"))
       << "an architecture that the engine runs is checked as it checks it";

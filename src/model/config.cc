@@ -184,6 +184,15 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
 void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
   for (RopeConfig& rope : config.ropes)
     rope.long_context = rope.scaling == RopeScaling::longrope && max_seq_len > rope.original_max_position;
+  config.sparse = config.sparse_topk > 0 && max_seq_len > config.sparse_topk;
+}
+
+std::string length_refusal(const ModelConfig& config) {
+  if (!config.sparse) return "";
+  const std::string topk = std::to_string(config.sparse_topk);
+  return config.architecture + " has an indexer that chooses " + topk +
+         " keys for each query (index_topk), which is not supported; up to " + topk +
+         " tokens attention is dense: give --max-model-len " + topk + " or less";
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {

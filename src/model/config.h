@@ -70,12 +70,13 @@ struct LayerConfig {
 
 /// Tensor names and layouts of experts in a family's checkpoints; E experts, H hidden, I intermediate.
 enum class MoeLayout : uint8_t {
-  mixtral,  ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
-            ///< [E,H,I]}
-  qwen3,    ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
-  gpt_oss,  ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
-            ///< blocks; router and experts have biases
-  llama4,   ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
+  mixtral,   ///< block_sparse_moe.experts.N.{w1,w3,w2}, or mlp.experts.{gate_up_proj [E,2I,H], down_proj
+             ///< [E,H,I]}
+  qwen3,     ///< mlp.experts.N.{gate,up,down}_proj, or fused as Mixtral's
+  gpt_oss,   ///< mlp.experts.{gate_up_proj [E,H,2I] (gate even, up odd), down_proj [E,I,H]}, or as MXFP4
+             ///< blocks; router and experts have biases
+  llama4,    ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
+  deepseek,  ///< as Qwen3's; the shared experts are mlp.shared_experts, one MLP
 };
 
 struct MoeConfig {
@@ -85,11 +86,33 @@ struct MoeConfig {
   int shared_intermediate_size = 0;  ///< of the shared expert; 0 = none
   MoeRouter router = MoeRouter::softmax_then_top;
   MoeLayout layout = MoeLayout::mixtral;
-  bool renormalize = true;  ///< softmax_then_top: the k weights are divided by their sum
+  bool renormalize = true;    ///< {softmax,sigmoid}_then_top: the k weights are divided by their sum
+  float routed_scale = 1.0f;  ///< multiplies the k weights, but not the shared expert
+  /// The choice among groups of consecutive experts, as RouteRule has it.
+  int groups = 1, top_groups = 1, group_best = 1;
+  /// A tensor gate.e_score_correction_bias [experts] is added to the scores for the choice alone.
+  bool choice_bias = false;
   /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
   /// 0 = the ordinary gated activation.
   float swiglu_limit = 0.0f;
   bool mxfp4 = false;  ///< the checkpoint's experts are MXFP4 blocks
+};
+
+/// Multi-head latent attention. A token's cache is one record for all heads: a normed latent row, and a
+/// rotated key part. Attention runs in the absorbed form: the up-projection of keys is applied to the queries
+/// and that of values to the result, so that a head's query has kv_rank + rope_dim elements, and its result
+/// kv_rank.
+struct MlaConfig {
+  int kv_rank = 0;   ///< of the latent; 0 = the model has other attention
+  int q_rank = 0;    ///< of the queries' own latent; 0 = none: they are projected from the hidden state
+  int nope_dim = 0;  ///< of a head's queries and keys, without rotation
+  int rope_dim = 0;  ///< and with; the keys' are common to all heads
+  int v_dim = 0;     ///< of a head's values
+
+  explicit operator bool() const { return kv_rank > 0; }
+  int qk_dim() const { return nope_dim + rope_dim; }
+  int record() const { return kv_rank + rope_dim; }
+  bool operator==(const MlaConfig&) const = default;
 };
 
 /// The encoder of an encoder-decoder model; an encoder-only model uses the fields of ModelConfig.
@@ -122,9 +145,10 @@ struct ModelConfig {
   int hidden_size = 0;
   int intermediate_size = 0;  ///< of the dense MLP
   int num_layers = 0;         ///< of the decoder, or of an encoder-only model
+  int extra_layers = 0;  ///< further ones that a checkpoint has for predicting more than one token; not run
   int num_heads = 0;
-  int num_kv_heads = 0;
-  int head_dim = 0;
+  int num_kv_heads = 0;  ///< with mla: 1
+  int head_dim = 0;      ///< with mla: that of the absorbed form, mla.record()
   int64_t max_position = 0;
   bool tie_word_embeddings = false;
   DType dtype = DType::f32;
@@ -138,13 +162,16 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool sinks = false;              ///< a learned sink logit for each head (gpt-oss)
-  double attention_scale = 0.0;    ///< multiplies q.k; 0 = 1 / sqrt(head_dim)
+  double attention_scale = 0.0;    ///< multiplies q.k; 0 = 1 / sqrt(head_dim), or of mla.qk_dim()
   float attention_softcap = 0.0f;  ///< cap * tanh(score / cap); 0 = off
   float embedding_scale = 1.0f;    ///< multiplies embedding rows (Gemma: rounded to the model's dtype)
 
   std::vector<RopeConfig> ropes;    ///< empty = no rotary positions at all
   std::vector<LayerConfig> layers;  ///< [num_layers]
   MoeConfig moe;
+  MlaConfig mla;
+  int sparse_topk = 0;  ///< DeepSeek sparse attention: keys that an indexer chooses for a query; 0 = all
+  bool sparse = false;  ///< sequences may be longer than sparse_topk; else attention is dense (fit_to_length)
   std::optional<EncoderConfig> encoder;
   int position_offset = 0;  ///< learned positions: rows of the table before position 0 (RoBERTa, BART)
 
@@ -183,9 +210,14 @@ Result<ModelConfig> load_model_config(const std::string& dir, const std::string&
 Result<ModelConfig> parse_model_config(std::string_view config, std::string_view generation,
                                        const std::string& dir, const std::string& generation_file = "");
 
-/// Sets what depends on the maximum sequence length: longrope uses its long factors for every sequence if
+/// Sets what depends on the maximum sequence length: sparse attention is dense up to sparse_topk keys, and
+/// longrope uses its long factors for every sequence if
 /// that length exceeds the original context, else its short ones. (Choosing by each sequence's current length
 /// would invalidate cached keys.) Parsing assumes max_position.
 void fit_to_length(ModelConfig& config, int64_t max_seq_len);
+
+/// Why the engine does not run sequences of the length that the config fits, and what to change; "" = it
+/// does.
+std::string length_refusal(const ModelConfig& config);
 
 }  // namespace fovea

@@ -45,7 +45,7 @@ void read_yarn(Fields& rope, ModelConfig& c, RopeConfig& out) {
   out.original_max_position = rope.integer("original_max_position_embeddings", 1, kMaxLength, c.max_position);
   out.beta_fast = rope.number("beta_fast", 1e-6, 1e6, out.beta_fast);
   out.beta_slow = rope.number("beta_slow", 1e-6, 1e6, out.beta_slow);
-  if (out.beta_fast <= out.beta_slow) rope.refuse("beta_fast", "it must be above beta_slow");
+  if (out.beta_fast < out.beta_slow) rope.refuse("beta_fast", "it must be beta_slow or more");
   if (out.theta <= 1.0) rope.refuse("rope_theta", "yarn needs one above 1");
   out.truncate = rope.boolean("truncate", true);
   const auto magnitude = [&](double weight) { return 0.1 * weight * std::log(out.factor) + 1; };

@@ -39,8 +39,8 @@ class Decoder final : public Model {
         head.bytes() + config.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
     for (const DecoderLayer& layer : weights_.layers) {
       const int64_t shared = layer.attention_input_norm.bytes() + layer.attention_output_norm.bytes() +
-                             layer.attention.bytes() + layer.mlp_input_norm.bytes() +
-                             layer.mlp_output_norm.bytes();
+                             (layer.latent ? layer.latent->bytes() : layer.attention.bytes()) +
+                             layer.mlp_input_norm.bytes() + layer.mlp_output_norm.bytes();
       bytes_ += shared + mlp_bytes(layer.mlp);
       bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
     }
@@ -162,7 +162,10 @@ DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader, const De
     const auto norm = [&](const char* name) { return read_norm(prefix + name, c.hidden_size, c, reader); };
     DecoderLayer& layer = weights.layers.emplace_back();
     if (before) layer.attention_input_norm = norm("input_layernorm");
-    layer.attention = read_attention(prefix + "self_attn.", c, reader, tensors.stored);
+    if (c.mla)
+      layer.latent = read_latent(prefix + "self_attn.", c, reader);
+    else
+      layer.attention = read_attention(prefix + "self_attn.", c, reader, tensors.stored);
     if (after) layer.attention_output_norm = norm("post_attention_layernorm");
     if (before) layer.mlp_input_norm = norm(after ? "pre_feedforward_layernorm" : "post_attention_layernorm");
     if (c.layers[static_cast<size_t>(i)].moe)

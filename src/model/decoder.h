@@ -16,6 +16,7 @@ namespace fovea {
 struct DecoderLayer {
   Norm attention_input_norm, attention_output_norm;
   AttentionBlock attention;
+  std::optional<LatentBlock> latent;  ///< in place of `attention`, if the config has latent attention
   Norm mlp_input_norm, mlp_output_norm;
   MlpBlock mlp;
 };

@@ -48,7 +48,10 @@ class Forward {
       const PlacedLayer& layer = w_.layers[i];
       const bool last = i + 1 == w_.layers.size();
       q_.at_layer(static_cast<int>(i));
-      attention(layer.attention, static_cast<int>(i), input, last);
+      if (layer.latent)
+        latent_attention(*layer.latent, static_cast<int>(i), input, last);
+      else
+        attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
       mlp(layer, input);
       input = add_branch(layer.mlp_output_norm, last ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
@@ -102,6 +105,68 @@ class Forward {
     }
     if (last) heads = keep_logit_rows(heads);
     q_.linear(a.out, heads, branch_, "o");
+  }
+
+  /// The same with latent attention, absorbed: keys' up-projections on the queries, values' on the result.
+  void latent_attention(const PlacedLatent& a, int layer, const Tensor& input, bool last) {
+    const Arena::Scope scope(arena_);
+    const MlaConfig& m = c_.mla;
+    const int64_t count = c_.num_heads;
+    Tensor latent = activations(count * m.kv_rank);
+    {
+      const Arena::Scope inner(arena_);
+      const Tensor absorbed = activations(count * m.record());
+      absorb(a, layer, input, heads_of(absorbed, m.record()));
+      q_.call([&](Stream& stream) {
+        AttentionArgs args;
+        args.q = absorbed.data;
+        args.q_row_stride = absorbed.stride(0);
+        args.out = latent.data;
+        args.out_row_stride = latent.stride(0);
+        args.kv = step_.kv->layer(layer);
+        return step_.attention->forward(layer, args, stream);
+      });
+    }
+    if (last) latent = keep_logit_rows(latent);
+    const Tensor heads = activations(count * m.v_dim);
+    q_.head_linear(a.value_up, heads_of(latent, m.kv_rank), heads_of(heads, m.v_dim), "value_up");
+    q_.linear(a.out, heads, branch_, "o");
+  }
+
+  /// Writes the step's records, and the queries as they meet records: `absorbed` [rows, heads, record].
+  void absorb(const PlacedLatent& a, int layer, const Tensor& input, const Tensor& absorbed) {
+    const Arena::Scope scope(arena_);
+    const MlaConfig& m = c_.mla;
+    const Tensor down = activations(a.down.n);
+    q_.linear(a.down, input, down, "qkv");
+    const int64_t first = a.down.n - m.record();  // the queries, or their latent
+    Tensor queries = down.slice(1, 0, first);
+    if (a.q_norm) {
+      q_.norm(a.q_norm, queries, queries);
+      const Tensor up = activations(a.q_up.n);
+      q_.linear(a.q_up, queries, up, "q_up");
+      queries = up;
+    }
+    queries = heads_of(queries, m.qk_dim());
+    q_.head_linear(a.key_up, queries.slice(2, 0, m.nope_dim), absorbed.slice(2, 0, m.kv_rank), "key_up");
+    LatentInput in;
+    in.q = queries;
+    in.absorbed = absorbed;
+    in.record = down.slice(1, first, m.record());
+    in.norm = a.kv_norm;
+    in.rope = ropes_[static_cast<size_t>(c_.layers[static_cast<size_t>(layer)].rope)];
+    in.slots = step_.slots;
+    if (step_.kv) in.kv = step_.kv->layer(layer);
+    q_.latent_append(in);
+  }
+
+  /// Rows [rows, heads * dim] as [rows, heads, dim].
+  Tensor heads_of(const Tensor& rows, int64_t dim) const {
+    Tensor out = rows;
+    out.rank = 3;
+    out.shape = {rows.size(0), rows.size(1) / dim, dim};
+    out.strides = {rows.stride(0), dim, 1};
+    return out;
   }
 
   AttentionInput attention_input(const PlacedAttention& a, int layer, const Tensor& qkv) const {

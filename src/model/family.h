@@ -50,6 +50,12 @@ extern const Family kCamembertFamily;
 extern const Family kBartFamily;
 extern const Family kWhisperFamily;
 extern const Family kQwen3MoeFamily;
+extern const Family kDeepseekV2Family;
+extern const Family kDeepseekV3Family;
+extern const Family kGlm4MoeLiteFamily;
+extern const Family kDeepseekV32Family;
+extern const Family kGlmMoeDsaFamily;
+extern const Family kMiniCpm3Family;
 
 std::span<const Family* const> families();
 /// Null when unknown.

@@ -9,8 +9,8 @@
 namespace fovea {
 
 /// The KV cache groups of `config`, all in pages of `page_size` tokens; `dtype` is resolved, and `scales` are
-/// used by fp8 dtypes only. An encoder has none. Other models have one group, of kind full, with all decoder
-/// layers:
+/// used by fp8 dtypes only. An encoder has none. A model with latent attention has one group of kind latent.
+/// Other models have one group, of kind full, with all decoder layers:
 ///  - also if layers have windows. They share one page table, and the scheduler releases a page once it lies
 ///    before all layers' windows (SchedulerConfig::window);
 ///  - also in an encoder-decoder model, whose layers keep cross keys and values in separate pages, of the

@@ -1,6 +1,7 @@
 #include "model/layers.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace fovea {
 
@@ -44,6 +45,56 @@ AttentionBlock read_attention(const std::string& prefix, const ModelConfig& conf
     }
   }
   if (config.sinks) block.sinks = reader.vector(prefix + "sinks", config.num_heads, 0.0f);
+  return block;
+}
+
+int64_t LatentBlock::bytes() const {
+  int64_t bytes = down.bytes() + q_norm.bytes() + q_up.bytes() + kv_norm.bytes() + out.bytes();
+  for (const auto* heads : {&key_up, &value_up})
+    for (const Linear& head : *heads)
+      bytes += head.bytes();
+  return bytes;
+}
+
+namespace {
+
+/// The norm of a latent. Its eps is not the model's: DeepSeek's code and transformers leave RMSNorm's
+/// default.
+Norm read_latent_norm(const std::string& prefix, int64_t size, const ModelConfig& config,
+                      WeightReader& reader) {
+  Norm norm = read_norm(prefix, size, config, reader);
+  norm.eps = 1e-6f;
+  return norm;
+}
+
+}  // namespace
+
+LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightReader& reader) {
+  const MlaConfig& m = c.mla;
+  const int64_t heads = c.num_heads, q_size = heads * m.qk_dim();
+  const WeightReader::Part record{"kv_a_proj_with_mqa", m.record(), c.qkv_bias};
+  LatentBlock block;
+  if (m.q_rank > 0) {
+    block.down =
+        reader.fused(prefix, {{"q_a_proj", m.q_rank, c.qkv_bias}, record}, c.hidden_size, c.qkv_bias);
+    block.q_norm = read_latent_norm(prefix + "q_a_layernorm", m.q_rank, c, reader);
+    block.q_up = reader.fused(prefix, {{"q_b_proj", q_size}}, m.q_rank, false);
+  } else {
+    block.down = reader.fused(prefix, {{"q_proj", q_size, false}, record}, c.hidden_size, c.qkv_bias);
+  }
+  block.kv_norm = read_latent_norm(prefix + "kv_a_layernorm", m.kv_rank, c, reader);
+  // A head's rows: those of its keys, then those of its values.
+  std::vector<WeightReader::Cut> cuts;
+  const int64_t rows = m.nope_dim + m.v_dim;
+  for (int64_t h = 0; h < heads; ++h)
+    cuts.push_back({h * rows, m.nope_dim, true});
+  for (int64_t h = 0; h < heads; ++h)
+    cuts.push_back({h * rows + m.nope_dim, m.v_dim, false});
+  std::vector<Linear> parts = reader.cuts(prefix + "kv_b_proj.weight", heads * rows, m.kv_rank, cuts);
+  const auto middle = parts.begin() + heads;
+  block.key_up.assign(std::make_move_iterator(parts.begin()), std::make_move_iterator(middle));
+  block.value_up.assign(std::make_move_iterator(middle), std::make_move_iterator(parts.end()));
+  block.out = reader.fused(prefix, {{"o_proj", c.hidden_size}}, heads * m.v_dim, c.o_bias);
   return block;
 }
 

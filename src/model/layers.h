@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/aligned.h"
 #include "model/config.h"
@@ -39,6 +40,21 @@ struct AttentionBlock {
   int64_t bytes() const;
 };
 
+/// Latent attention (MlaConfig): queries and the cached record from the hidden state, the up-projections of
+/// keys and values for each head, and the output.
+struct LatentBlock {
+  /// Outputs: the queries' latent [q_rank], or without one the queries [heads * qk_dim]; then the record.
+  Linear down;
+  Norm q_norm;                   ///< [q_rank]; empty without
+  Linear q_up;                   ///< [heads * qk_dim, q_rank]; empty without
+  Norm kv_norm;                  ///< [kv_rank]
+  std::vector<Linear> key_up;    ///< [heads] of [kv_rank, nope_dim]: queries into the latent's space
+  std::vector<Linear> value_up;  ///< [heads] of [v_dim, kv_rank]
+  Linear out;
+
+  int64_t bytes() const;
+};
+
 /// down(activation(gate(x)) * up(x))
 struct GatedMlp {
   Activation activation = Activation::silu;
@@ -58,6 +74,9 @@ Norm read_norm(const std::string& prefix, int64_t size, const ModelConfig& confi
 /// Tensors PREFIX + {q,k,v,o}_proj, and, depending on the config, {q,k}_norm.weight and sinks.
 AttentionBlock read_attention(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
                               Stored stored = Stored::apart);
+/// Tensors PREFIX + {q_a_proj,q_a_layernorm,q_b_proj} or q_proj,
+/// {kv_a_proj_with_mqa,kv_a_layernorm,kv_b_proj}, o_proj.
+LatentBlock read_latent(const std::string& prefix, const ModelConfig& config, WeightReader& reader);
 /// Tensors PREFIX + {gate,up,down}_proj.
 GatedMlp read_gated_mlp(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
                         Stored stored = Stored::apart);

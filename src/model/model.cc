@@ -28,19 +28,24 @@ Error too_large(int64_t bytes, const ModelLoadOptions& options) {
                                         " MiB of memory; use a smaller model or a machine with more memory"};
 }
 
-/// Warns about unused tensors, which indicate a wrong config; known harmless ones are skipped.
-void warn_unused(const WeightReader& reader, const std::string& source, bool tied) {
+/// Warns about unused tensors, which indicate a wrong config, or refuses them where the reader does; known
+/// harmless ones are skipped.
+Status check_unused(const WeightReader& reader, const std::string& source, bool tied) {
   size_t count = 0;
   std::string first;
   for (const std::string_view name : reader.unused()) {
     if (name.ends_with("rotary_emb.inv_freq") || (tied && name == "lm_head.weight")) continue;
     if (count++ < 3) first += (first.empty() ? "" : ", ") + printable(name);
   }
-  if (count > 0) {
-    FOVEA_LOG(warning) << source << ": " << count
-                       << " tensors that this architecture doesn't use are ignored (" << first
-                       << (count > 3 ? ", ..." : "") << ")";
-  }
+  if (count == 0) return {};
+  const std::string names = " (" + first + (count > 3 ? ", ..." : "") + ")";
+  if (reader.refuses_unused())
+    return unsupported(source + ": " + std::to_string(count) +
+                       " tensors that config.json does not account for" + names +
+                       "; config.json and the weights must come from the same model");
+  FOVEA_LOG(warning) << source << ": " << count << " tensors that this architecture doesn't use are ignored"
+                     << names;
+  return {};
 }
 
 AttentionSpec decoder_spec(const ModelConfig& config, const LayerConfig& layer) {
@@ -48,9 +53,18 @@ AttentionSpec decoder_spec(const ModelConfig& config, const LayerConfig& layer) 
   spec.num_heads = config.num_heads;
   spec.num_kv_heads = config.num_kv_heads;
   spec.head_dim = spec.v_head_dim = config.head_dim;
+  const MlaConfig& mla = config.mla;
+  if (mla) {
+    spec.use_mla = true;
+    spec.use_sparse = config.sparse;
+    spec.v_head_dim = mla.kv_rank;
+    spec.mla_nope_head_dim = mla.nope_dim;
+    spec.mla_rope_head_dim = mla.rope_dim;
+    spec.mla_v_head_dim = mla.v_dim;
+  }
+  const double dim = mla ? mla.qk_dim() : config.head_dim;
   spec.scale =
-      static_cast<float>(config.attention_scale != 0 ? config.attention_scale
-                                                     : 1.0 / std::sqrt(static_cast<double>(config.head_dim)));
+      static_cast<float>(config.attention_scale != 0 ? config.attention_scale : 1.0 / std::sqrt(dim));
   spec.softcap = config.attention_softcap;
   spec.mask.window_left = layer.window > 0 ? layer.window - 1 : -1;
   spec.mask.chunk = layer.chunk;
@@ -140,7 +154,7 @@ Result<std::unique_ptr<Model>> Model::load(const ModelConfig& config, const Mode
     FOVEA_TRY(scales, read_kv_scales(*checkpoint, effective.num_layers, effective.has_kv_scales, used));
     kv_scales = std::move(scales);
     reader.mark_used(used);
-    warn_unused(reader, checkpoint->source(), config.tie_word_embeddings);
+    FOVEA_RETURN_IF_ERROR(check_unused(reader, checkpoint->source(), config.tie_word_embeddings));
     checkpoint->prefetch();
   }
   reader.set_mode(options.deferred ? WeightReader::Mode::describe : WeightReader::Mode::load);

@@ -366,8 +366,15 @@ class Runner {
 
   using MakeBackend = std::unique_ptr<AttentionBackend> (*)();
 
-  Runner(Model& model, int page_size, int threads, int sequences = 4, MakeBackend backend = make_torch_native)
-      : model_(model), pool_(threads), stream_(pool_), page_size_(page_size), backend_(backend) {
+  /// `specs` empty: attention_specs() of the model.
+  Runner(Model& model, int page_size, int threads, int sequences = 4, MakeBackend backend = make_torch_native,
+         std::vector<AttentionSpec> specs = {})
+      : model_(model),
+        pool_(threads),
+        stream_(pool_),
+        page_size_(page_size),
+        backend_(backend),
+        specs_(specs.empty() ? attention_specs(model.config()) : std::move(specs)) {
     auto cache = KvCache::create(kv_groups(model.config(), KvCacheDType::float32, KvLayout::hnd, page_size),
                                  {static_cast<int64_t>(sequences) * kPagesEach});
     FOVEA_CHECK(cache.ok());
@@ -400,7 +407,7 @@ class Runner {
     meta.kv_lens = kv_lens;
     meta.page_table = pages;
     meta.page_table_stride = kPagesEach;
-    std::vector<AttentionSpec> specs = attention_specs(model_.config());
+    std::vector<AttentionSpec> specs = specs_;
     for (AttentionSpec& spec : specs)
       spec.page_size = page_size_;
     BackendStep attention(backend_, specs, {16, 256, 4096, 1024}, meta, stream_);
@@ -422,6 +429,7 @@ class Runner {
   Stream stream_;
   int page_size_;
   MakeBackend backend_;
+  std::vector<AttentionSpec> specs_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int> lengths_;
 };

@@ -3,11 +3,11 @@
 namespace fovea {
 int64_t MoeBlock::bytes_per_token() const {
   const int64_t one = experts.empty() ? 0 : experts.front().bytes();
-  return router.bytes() + shared.bytes() + config.experts_per_token * one;
+  return router.bytes() + bias_bytes() + shared.bytes() + config.experts_per_token * one;
 }
 
 int64_t MoeBlock::bytes() const {
-  int64_t bytes = router.bytes() + shared.bytes();
+  int64_t bytes = router.bytes() + bias_bytes() + shared.bytes();
   for (const Expert& expert : experts)
     bytes += expert.bytes();
   return bytes;
@@ -63,17 +63,21 @@ MoeBlock read_moe(const std::string& layer_prefix, const ModelConfig& c, WeightR
   const MoeConfig& moe = c.moe;
   const bool mixtral = moe.layout == MoeLayout::mixtral;
   const std::string prefix = layer_prefix + block_name(moe.layout, layer_prefix, reader);
-  const std::string_view router = mixtral || moe.layout == MoeLayout::qwen3 ? "gate" : "router";
+  const bool gated = mixtral || moe.layout == MoeLayout::qwen3 || moe.layout == MoeLayout::deepseek;
+  const std::string_view router = gated ? "gate" : "router";
   MoeBlock block;
   block.config = moe;
   block.activation = c.activation;
   block.router = reader.fused(prefix, {{router, moe.num_experts}}, c.hidden_size,
                               /*bias=*/moe.layout == MoeLayout::gpt_oss);
+  if (moe.choice_bias)
+    block.choice_bias = reader.exact_vector(prefix + "gate.e_score_correction_bias", moe.num_experts, 0.0f);
+  const std::string shared = moe.layout == MoeLayout::deepseek ? "shared_experts." : "shared_expert.";
   if (moe.shared_intermediate_size > 0)
-    block.shared = read_gated(prefix + "shared_expert.", "gate_proj", "up_proj", "down_proj",
+    block.shared = read_gated(prefix + shared, "gate_proj", "up_proj", "down_proj",
                               moe.shared_intermediate_size, c.hidden_size, reader);
   const std::string experts = prefix + "experts.";
-  const bool single = (mixtral || moe.layout == MoeLayout::qwen3) && !fused_experts(prefix, reader);
+  const bool single = gated && !fused_experts(prefix, reader);
   if (!single) {
     read_fused_experts(experts, c, reader, block.experts);
     return block;

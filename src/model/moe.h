@@ -22,12 +22,16 @@ struct MoeBlock {
   MoeConfig config;
   Activation activation = Activation::silu;  ///< used if config.swiglu_limit is 0
   Linear router;                             ///< [experts, hidden]
+  AlignedArray<float> choice_bias;           ///< [experts]; empty unless config.choice_bias
   std::vector<Expert> experts;
   Expert shared;  ///< applied to every row with weight 1; empty (n() == 0) if none
 
   int64_t bytes() const;
   /// Weight bytes that one row reads: router, shared expert, and experts_per_token of the experts.
   int64_t bytes_per_token() const;
+
+ private:
+  int64_t bias_bytes() const { return static_cast<int64_t>(choice_bias.size() * sizeof(float)); }
 };
 
 /// Reads a layer's router and experts. `layer_prefix` is "model.layers.N.": the block's name under it depends

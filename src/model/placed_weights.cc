@@ -229,13 +229,39 @@ PlacedAttention place(const AttentionBlock& block, WeightPlacement& placement) {
           placement.norm(block.k_norm), placement.vector<float>(block.sinks), block.temperature};
 }
 
+PlacedLatent place(const LatentBlock& block, WeightPlacement& placement) {
+  const auto heads = [&](const std::vector<Linear>& matrices) {
+    std::vector<const Linear*> all;
+    for (const Linear& matrix : matrices)
+      all.push_back(&matrix);
+    return placement.linears(all, WeightUse::plain);
+  };
+  PlacedLatent out;
+  out.down = placement.linear(block.down);
+  out.q_norm = placement.norm(block.q_norm);
+  if (block.q_norm) out.q_up = placement.linear(block.q_up);
+  out.kv_norm = placement.norm(block.kv_norm);
+  out.key_up = heads(block.key_up);
+  out.value_up = heads(block.value_up);
+  out.out = placement.linear(block.out);
+  return out;
+}
+
 }  // namespace
 
 PlacedMoe place(const MoeBlock& block, WeightPlacement& placement) {
   PlacedMoe moe;
   moe.router = placement.linear(block.router);
-  moe.rule = {block.config.router, block.config.num_experts, block.config.experts_per_token,
-              block.config.renormalize};
+  const MoeConfig& c = block.config;
+  moe.rule = {.router = c.router,
+              .num_experts = c.num_experts,
+              .experts_per_token = c.experts_per_token,
+              .renormalize = c.renormalize,
+              .bias = placement.vector<float>(block.choice_bias),
+              .scale = c.routed_scale,
+              .groups = c.groups,
+              .top_groups = c.top_groups,
+              .group_best = c.group_best};
   std::vector<const Linear*> gate_up, down;
   for (const Expert& expert : block.experts) {
     gate_up.push_back(&expert.gate_up);
@@ -264,7 +290,10 @@ PlacedDecoder place(const ModelConfig& config, const DecoderWeights& weights,
     PlacedLayer& placed = out.layers.emplace_back();
     placed.attention_input_norm = placement.norm(layer.attention_input_norm);
     placed.attention_output_norm = placement.norm(layer.attention_output_norm);
-    placed.attention = place(layer.attention, placement);
+    if (layer.latent)
+      placed.latent = place(*layer.latent, placement);
+    else
+      placed.attention = place(layer.attention, placement);
     placed.mlp_input_norm = placement.norm(layer.mlp_input_norm);
     placed.mlp_output_norm = placement.norm(layer.mlp_output_norm);
     if (const auto* dense = std::get_if<GatedMlp>(&layer.mlp)) {

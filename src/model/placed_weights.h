@@ -87,6 +87,13 @@ struct PlacedAttention {
   QueryTemperature temperature;
 };
 
+/// As LatentBlock.
+struct PlacedLatent {
+  LinearWeight down, q_up, out;
+  NormWeight q_norm, kv_norm;
+  std::vector<LinearWeight> key_up, value_up;  ///< [heads] of one shape, without biases
+};
+
 struct PlacedMoe {
   LinearWeight router;
   RouteRule rule;
@@ -103,6 +110,7 @@ struct PlacedMoe {
 struct PlacedLayer {
   NormWeight attention_input_norm, attention_output_norm;
   PlacedAttention attention;
+  std::optional<PlacedLatent> latent;  ///< in place of `attention`
   NormWeight mlp_input_norm, mlp_output_norm;
   GatedMlpWeights mlp;  ///< empty if the layer has `moe`
   GatedActivation activation;

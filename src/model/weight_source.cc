@@ -244,13 +244,33 @@ class PackedSource final : public WeightSource {
 
 class RowsFrom final : public WeightSource {
  public:
-  RowsFrom(std::shared_ptr<const WeightSource> source, int64_t first)
-      : WeightSource(source->n() - first, source->k(), source->dtype()),
-        source_(std::move(source)),
-        first_(first) {}
+  RowsFrom(std::shared_ptr<const WeightSource> source, int64_t first, int64_t count)
+      : WeightSource(count, source->k(), source->dtype()), source_(std::move(source)), first_(first) {}
 
   Status read(int64_t first, int64_t count, DType to, std::byte* out) const override {
     return source_->read(first_ + first, count, to, out);
+  }
+
+ private:
+  std::shared_ptr<const WeightSource> source_;
+  int64_t first_;
+};
+
+class TransposedRows final : public WeightSource {
+ public:
+  TransposedRows(std::shared_ptr<const WeightSource> source, int64_t first, int64_t count)
+      : WeightSource(source->k(), count, source->dtype()), source_(std::move(source)), first_(first) {}
+
+  Status read(int64_t first, int64_t count, DType to, std::byte* out) const override {
+    const auto word = static_cast<int64_t>(size_of(to));
+    const int64_t width = source_->k();
+    std::vector<std::byte> rows(static_cast<size_t>(k() * width * word));
+    FOVEA_RETURN_IF_ERROR(source_->read(first_, k(), to, rows.data()));
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < k(); ++c)
+        std::memcpy(out + (r * k() + c) * word, rows.data() + (c * width + first + r) * word,
+                    static_cast<size_t>(word));
+    return {};
   }
 
  private:
@@ -316,7 +336,15 @@ std::shared_ptr<const WeightSource> dummy_mxfp4_source(DummyRows rows, int64_t k
 }
 
 std::shared_ptr<const WeightSource> rows_from(std::shared_ptr<const WeightSource> source, int64_t first) {
-  return std::make_shared<RowsFrom>(std::move(source), first);
+  const int64_t count = source->n() - first;
+  return std::make_shared<RowsFrom>(std::move(source), first, count);
+}
+
+std::shared_ptr<const WeightSource> cut_source(std::shared_ptr<const WeightSource> source, int64_t first,
+                                               int64_t count, bool transposed) {
+  FOVEA_CHECK(first >= 0 && count > 0 && first + count <= source->n());
+  if (transposed) return std::make_shared<TransposedRows>(std::move(source), first, count);
+  return std::make_shared<RowsFrom>(std::move(source), first, count);
 }
 
 std::shared_ptr<const WeightSource> taps_first(std::shared_ptr<const WeightSource> source, int64_t width) {

@@ -95,6 +95,9 @@ std::shared_ptr<const WeightSource> packed_source(const PackedView& packed);
 
 /// Rows [first, n) of a matrix.
 std::shared_ptr<const WeightSource> rows_from(std::shared_ptr<const WeightSource> source, int64_t first);
+/// Rows [first, first + count) of a matrix, or if `transposed` the transpose of them: [k, count].
+std::shared_ptr<const WeightSource> cut_source(std::shared_ptr<const WeightSource> source, int64_t first,
+                                               int64_t count, bool transposed);
 /// A matrix with columns [k / width, width], as a convolution has them, and with [width, k / width] instead.
 std::shared_ptr<const WeightSource> taps_first(std::shared_ptr<const WeightSource> source, int64_t width);
 

@@ -167,6 +167,15 @@ bool WeightReader::is_fp8(const std::vector<std::pair<std::string, int64_t>>& pa
 
 WeightMatrix WeightReader::stack_fp8(const std::vector<std::pair<std::string, int64_t>>& parts,
                                      int64_t columns, bool codes) {
+  auto source = fp8_stack_source(parts, columns, codes);
+  if (!source || mode_ == Mode::describe) return source ? WeightMatrix(std::move(source)) : WeightMatrix();
+  const DType storage = source->dtype();
+  return read_all(std::move(source), storage);
+}
+
+/// Null in check mode and after an error.
+std::shared_ptr<const WeightSource> WeightReader::fp8_stack_source(
+    const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns, bool codes) {
   if (!status_) return {};
   int64_t rows = 0;
   for (const auto& [name, part_rows] : parts)
@@ -185,7 +194,7 @@ WeightMatrix WeightReader::stack_fp8(const std::vector<std::pair<std::string, in
     if (!part.tensor) return {};
     if (coded) {
       const auto scales = find_fp8_scales(*checkpoint_, name, part_rows, columns);
-      if (!scales) return fail(scales.error()), WeightMatrix();
+      if (!scales) return fail(scales.error()), nullptr;
       part.scales = *scales;
       if (mode_ == Mode::check) {
         used_.push_back(*scales);
@@ -197,10 +206,33 @@ WeightMatrix WeightReader::stack_fp8(const std::vector<std::pair<std::string, in
     stored.push_back(part);
   }
   if (only_planned(rows * columns * static_cast<int64_t>(size_of(storage)))) return {};
-  auto source = dummy_ ? dummy_fp8_source(std::move(random), columns, dummy_fp8_blocks_, dummy_)
-                       : fp8_source(std::move(stored), columns, storage, codes, checkpoint_);
-  if (mode_ == Mode::describe) return source;
-  return read_all(std::move(source), storage);
+  return dummy_ ? dummy_fp8_source(std::move(random), columns, dummy_fp8_blocks_, dummy_)
+                : fp8_source(std::move(stored), columns, storage, codes, checkpoint_);
+}
+
+std::shared_ptr<const WeightSource> WeightReader::decoded(const std::string& name, int64_t rows,
+                                                          int64_t columns) {
+  if (is_fp8({{name, rows}}, /*linear=*/false))
+    return fp8_stack_source({{name, rows}}, columns, /*codes=*/false);
+  std::vector<const CheckpointTensor*> tensors;
+  if (checkpoint_ && status_) tensors.push_back(require(name, {rows, columns}));
+  if (!status_) return nullptr;
+  const DType storage = stored_as(tensors);
+  if (only_planned(rows * columns * static_cast<int64_t>(size_of(storage)))) return nullptr;
+  return describe({{name, rows}}, tensors, columns, storage);
+}
+
+std::vector<Linear> WeightReader::cuts(const std::string& name, int64_t rows, int64_t columns,
+                                       const std::vector<Cut>& cuts) {
+  std::vector<Linear> out(cuts.size());
+  const auto whole = decoded(name, rows, columns);
+  if (!whole) return out;
+  for (size_t i = 0; i < cuts.size() && status_; ++i) {
+    auto part = cut_source(whole, cuts[i].first, cuts[i].count, cuts[i].transposed);
+    out[i].weight =
+        mode_ == Mode::describe ? WeightMatrix(std::move(part)) : read_all(std::move(part), whole->dtype());
+  }
+  return out;
 }
 
 /// Packs a source, in blocks that stay in the L2 cache.
@@ -268,20 +300,30 @@ std::string WeightReader::first_of(std::initializer_list<std::string> candidates
 }
 
 AlignedArray<float> WeightReader::vector(const std::string& name, int64_t size, float dummy_mean, bool row) {
+  return read_vector(name, size, dummy_mean, row, std::nullopt);
+}
+
+AlignedArray<float> WeightReader::exact_vector(const std::string& name, int64_t size, float dummy_mean) {
+  return read_vector(name, size, dummy_mean, /*row=*/false, DType::f32);
+}
+
+AlignedArray<float> WeightReader::read_vector(const std::string& name, int64_t size, float dummy_mean,
+                                              bool row, std::optional<DType> to) {
   if (!status_) return {};
   const CheckpointTensor* tensor = nullptr;
   if (checkpoint_) tensor = row ? require(name, {1, size}) : require(name, {size});
   if (!status_) return {};
   if (only_planned(size * static_cast<int64_t>(sizeof(float)))) return {};
-  if (!dummy_) return values(*tensor, 0, size);
+  if (!dummy_) return values(*tensor, 0, size, to);
   AlignedArray<float> out(static_cast<size_t>(size));
   dummy_->fill_vector(name, dummy_mean, size, out.data());
   return out;
 }
 
 /// Elements [first, first + count), rounded; empty after an error.
-AlignedArray<float> WeightReader::values(const CheckpointTensor& tensor, int64_t first, int64_t count) {
-  const DType from = *tensor.entry->type.dtype(), to = dtype_.value_or(from);
+AlignedArray<float> WeightReader::values(const CheckpointTensor& tensor, int64_t first, int64_t count,
+                                         std::optional<DType> as) {
+  const DType from = *tensor.entry->type.dtype(), to = as.value_or(dtype_.value_or(from));
   if (!fits(tensor, to, first, count)) return {};
   AlignedArray<float> out(static_cast<size_t>(count));
   for (size_t i = 0; i < out.size(); ++i)

@@ -103,9 +103,19 @@ class WeightReader {
   /// A one-dimensional convolution PREFIX.weight [rows, channels, width] with PREFIX.bias, as the linear
   /// layer of inputs [channels, width].
   Linear convolution(const std::string& prefix, int64_t rows, int64_t channels, int64_t width);
+  /// A part of a tensor: rows [first, first + count), or their transpose.
+  struct Cut {
+    int64_t first = 0, count = 0;
+    bool transposed = false;
+  };
+  /// Parts of the tensor `name` [rows, columns] as matrices of their own, decoded before they are cut.
+  std::vector<Linear> cuts(const std::string& name, int64_t rows, int64_t columns,
+                           const std::vector<Cut>& cuts);
   /// A tensor [size], or [1, size] where `row`; dummy values are near `dummy_mean` (1 for factors, 0 for
   /// offsets).
   AlignedArray<float> vector(const std::string& name, int64_t size, float dummy_mean, bool row = false);
+  /// The same as it is stored, whatever the model's type is.
+  AlignedArray<float> exact_vector(const std::string& name, int64_t size, float dummy_mean);
   /// Expert `index` of a fused tensor; `bias` adds NAME_bias [experts, rows].
   Linear expert(const ExpertTensor& tensor, int64_t index, bool bias);
 
@@ -113,8 +123,11 @@ class WeightReader {
   bool has(const std::string& name) const { return checkpoint_ && checkpoint_->find(name) != nullptr; }
   /// The first of `candidates` that the checkpoint has; the first of all when it has none.
   std::string first_of(std::initializer_list<std::string> candidates) const;
-  /// Suppresses the unused-tensor warning for names with this prefix.
+  /// Suppresses the unused-tensor warning, and the error, for names with this prefix.
   void ignore(std::string prefix) { ignored_.push_back(std::move(prefix)); }
+  /// Tensors that nothing has asked for are an error instead of a warning.
+  void refuse_unused() { refuses_unused_ = true; }
+  bool refuses_unused() const { return refuses_unused_; }
 
   const Status& status() const { return status_; }
   /// Bytes of the weights requested in check mode.
@@ -133,6 +146,10 @@ class WeightReader {
   bool is_fp8(const std::vector<std::pair<std::string, int64_t>>& parts, bool linear) const;
   WeightMatrix stack_fp8(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns,
                          bool codes);
+  std::shared_ptr<const WeightSource> fp8_stack_source(
+      const std::vector<std::pair<std::string, int64_t>>& parts, int64_t columns, bool codes);
+  /// The source of one tensor, decoded; null in check mode and after an error.
+  std::shared_ptr<const WeightSource> decoded(const std::string& name, int64_t rows, int64_t columns);
   WeightMatrix read_all(std::shared_ptr<const WeightSource> source, DType storage);
   std::shared_ptr<const WeightSource> describe(const std::vector<std::pair<std::string, int64_t>>& parts,
                                                const std::vector<const CheckpointTensor*>& tensors,
@@ -143,7 +160,11 @@ class WeightReader {
                                   std::string_view type = {});
   /// Elements [first, first + count) of the tensor, or all.
   bool fits(const CheckpointTensor& tensor, DType to, int64_t first = 0, int64_t count = -1);
-  AlignedArray<float> values(const CheckpointTensor& tensor, int64_t first, int64_t count);
+  /// `as` absent: in the model's type.
+  AlignedArray<float> values(const CheckpointTensor& tensor, int64_t first, int64_t count,
+                             std::optional<DType> as = {});
+  AlignedArray<float> read_vector(const std::string& name, int64_t size, float dummy_mean, bool row,
+                                  std::optional<DType> to);
   WeightMatrix expert_matrix(const ExpertTensor& tensor, int64_t index);
   WeightMatrix mxfp4_matrix(const ExpertTensor& tensor, int64_t index);
   WeightMatrix dummy_mxfp4(const ExpertTensor& tensor, int64_t index);
@@ -159,7 +180,7 @@ class WeightReader {
   std::shared_ptr<const DummyWeights> dummy_;
   std::optional<DType> dtype_;
   ThreadPool& pool_;
-  bool dummy_fp8_ = false, dummy_fp8_blocks_ = false;
+  bool dummy_fp8_ = false, dummy_fp8_blocks_ = false, refuses_unused_ = false;
   Mode mode_ = Mode::check;
   Status status_;
   int64_t planned_bytes_ = 0, loaded_bytes_ = 0;

@@ -26,28 +26,66 @@ std::span<const T> values(const Tensor& t) {
   return {t.as<const T>(), static_cast<size_t>(t.elements())};
 }
 
+float sigmoid(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
+
+/// Divides by the sum if the rule says so, and applies its scale.
+void finish_weights(const RouteRule& rule, float* weights, int k) {
+  if (rule.renormalize) {
+    float sum = 0;
+    for (int j = 0; j < k; ++j)
+      sum += weights[j];
+    if (rule.router == MoeRouter::sigmoid_then_top) sum += 1e-20f;
+    for (int j = 0; j < k; ++j)
+      weights[j] /= sum;
+  }
+  if (rule.scale == 1.0f) return;
+  for (int j = 0; j < k; ++j)
+    weights[j] *= rule.scale;
+}
+
+/// Puts experts outside of the best groups out of the choice.
+void mask_groups(const RouteRule& rule, std::vector<float>& choice) {
+  const int size = rule.num_experts / rule.groups, best = std::min(rule.group_best, size);
+  std::vector<float> worth(static_cast<size_t>(rule.groups));
+  std::vector<int32_t> ids(static_cast<size_t>(std::max(best, rule.top_groups)));
+  for (int g = 0; g < rule.groups; ++g) {
+    const float* first = choice.data() + g * size;
+    largest(first, size, best, ids.data());
+    float& sum = worth[static_cast<size_t>(g)];
+    for (int j = 0; j < best; ++j)
+      sum += first[ids[static_cast<size_t>(j)]];
+  }
+  largest(worth.data(), rule.groups, rule.top_groups, ids.data());
+  const auto end = ids.begin() + rule.top_groups;
+  for (int g = 0; g < rule.groups; ++g)
+    if (std::find(ids.begin(), end, g) == end) std::fill_n(choice.begin() + g * size, size, -INFINITY);
+}
+
 /// Chooses a row's experts and computes their weights by the rule; overwrites `logits`.
 void route_row(const RouteRule& rule, float* logits, int32_t* ids, float* weights) {
   const int k = rule.experts_per_token;
   if (rule.router == MoeRouter::softmax_then_top) softmax(logits, rule.num_experts);
-  largest(logits, rule.num_experts, k, ids);
+  if (rule.router == MoeRouter::sigmoid_then_top)
+    std::transform(logits, logits + rule.num_experts, logits, sigmoid);
+  if (rule.plain()) {
+    largest(logits, rule.num_experts, k, ids);
+  } else {
+    thread_local std::vector<float> choice;
+    choice.assign(logits, logits + rule.num_experts);
+    for (size_t e = 0; rule.bias && e < choice.size(); ++e)
+      choice[e] += rule.bias.as<float>()[e];
+    if (rule.groups > 1) mask_groups(rule, choice);
+    largest(choice.data(), rule.num_experts, k, ids);
+  }
   for (int j = 0; j < k; ++j)
     weights[j] = logits[ids[j]];
   switch (rule.router) {
-    case MoeRouter::softmax_then_top: {
-      if (!rule.renormalize) return;
-      float sum = 0;
-      for (int j = 0; j < k; ++j)
-        sum += weights[j];
-      for (int j = 0; j < k; ++j)
-        weights[j] /= sum;
-      return;
-    }
+    case MoeRouter::softmax_then_top:
+    case MoeRouter::sigmoid_then_top: return finish_weights(rule, weights, k);
     case MoeRouter::top_then_softmax: return softmax(weights, k);
-    case MoeRouter::sigmoid_top:
-      for (int j = 0; j < k; ++j)
-        weights[j] = 1.0f / (1.0f + std::exp(-weights[j]));
-      return;
+    case MoeRouter::sigmoid_top: std::transform(weights, weights + k, weights, sigmoid); return;
   }
 }
 
@@ -188,6 +226,33 @@ class CpuOps final : public Ops {
     const float* k = q + int64_t{in.heads} * in.head_dim;
     write_kv(in.kv, in.kv_heads, in.head_dim, in.head_dim, values<int64_t>(in.slots), k, stride,
              k + int64_t{in.kv_heads} * in.head_dim, stride, pool);
+    return {};
+  }
+
+  Status latent_append(const LatentInput& in, Stream& stream) override {
+    ThreadPool& pool = stream.pool();
+    const int64_t rows = in.q.size(0), stride = in.record.stride(0), rank = in.norm.weight.size(0);
+    const int heads = static_cast<int>(in.q.size(1)), rope = static_cast<int>(2 * in.rope.cos.size(1));
+    auto* record = in.record.as<float>();
+    rms_norm(record, stride, in.norm.weight.as<float>(), in.norm.eps, record, stride, rows, rank, pool);
+    const auto rotate = [&](float* x, int64_t row_stride, int count, int64_t distance) {
+      rotate_rows(in.rope.interleaved, x, row_stride, count, static_cast<int>(distance), rope, rows,
+                  in.rope.cos.as<float>(), in.rope.sin.as<float>(), pool);
+    };
+    rotate(record + rank, stride, 1, rope);
+    const float* from = in.q.as<float>() + in.q.size(2) - rope;
+    float* to = in.absorbed.as<float>() + rank;
+    for_rows(rows, rows * heads * rope, pool, [&](int64_t row) {
+      for (int64_t h = 0; h < heads; ++h)
+        std::memcpy(to + row * in.absorbed.stride(0) + h * in.absorbed.stride(1),
+                    from + row * in.q.stride(0) + h * in.q.stride(1),
+                    static_cast<size_t>(rope) * sizeof(float));
+    });
+    rotate(to, in.absorbed.stride(0), heads, in.absorbed.stride(1));
+    KvView view = in.kv;  // V is part of K's record: nothing of V is written
+    view.v_scales = nullptr;
+    write_kv(view, 1, static_cast<int>(in.record.size(1)), 0, values<int64_t>(in.slots), record, stride,
+             nullptr, 0, pool);
     return {};
   }
 

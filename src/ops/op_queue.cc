@@ -118,6 +118,37 @@ void OpQueue::norm_rope_append(const AttentionInput& in) {
       [&](Stream& stream) { return ops_.norm_rope_append(in, stream); });
 }
 
+bool OpQueue::act_heads(const Tensor& t, int64_t rows, int64_t heads, int64_t dim) const {
+  return t.device == &ops_.device() && t.dtype == act_ && t.has_shape({rows, heads, dim}) &&
+         (t.stride(2) == 1 || dim <= 1);
+}
+
+void OpQueue::head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
+                          const char* name) {
+  FOVEA_CHECK(!weights.empty() && x.rank == 3);
+  const LinearWeight& first = weights.front();
+  const auto heads = static_cast<int64_t>(weights.size());
+  FOVEA_CHECK(act_heads(x, x.size(0), heads, first.k) && act_heads(y, x.size(0), heads, first.n));
+  FOVEA_CHECK(first.data.device == &ops_.device() && !first.bias);
+  run(
+      name, [&] { return head_linear_work(weights, x, y); },
+      [&](Stream& stream) { return ops_.head_linear(weights, x, y, stream); });
+}
+
+void OpQueue::latent_append(const LatentInput& in) {
+  FOVEA_CHECK(in.q.rank == 3 && in.norm && in.rope && !in.norm.bias);
+  const int64_t rows = in.q.size(0), heads = in.q.size(1), rank = in.norm.weight.size(0);
+  const int64_t pairs = in.rope.cos.size(1), rope = 2 * pairs;
+  FOVEA_CHECK(rope <= in.q.size(2) && act_heads(in.q, rows, heads, in.q.size(2)) &&
+              act_heads(in.absorbed, rows, heads, rank + rope));
+  FOVEA_CHECK(act_rows(in.record, rows, rank + rope) && is(in.slots, ElementType::i64, {rows}));
+  FOVEA_CHECK(fits(in.norm, rank) && is(in.rope.cos, ElementType::f32, {rows, pairs}) &&
+              is(in.rope.sin, ElementType::f32, {rows, pairs}));
+  run(
+      "latent_append", [&] { return latent_append_work(in); },
+      [&](Stream& stream) { return ops_.latent_append(in, stream); });
+}
+
 void OpQueue::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y) {
   FOVEA_CHECK(act_or_f32_rows(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
               rows_of(y, x.dtype, ids.size(0), x.size(1)));
@@ -158,6 +189,9 @@ void OpQueue::take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor
 
 void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& routing) {
   const int64_t rows = logits.size(0), chosen = rule.experts_per_token;
+  FOVEA_CHECK(!rule.bias || is(rule.bias, ElementType::f32, {rule.num_experts}));
+  FOVEA_CHECK(rule.groups > 0 && rule.num_experts % rule.groups == 0 && rule.top_groups > 0 &&
+              chosen <= rule.num_experts / rule.groups * rule.top_groups);
   FOVEA_CHECK(chosen > 0 && chosen <= rule.num_experts &&
               is(logits, ElementType::f32, {rows, rule.num_experts}));
   FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&

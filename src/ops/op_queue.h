@@ -39,7 +39,10 @@ class OpQueue {
   void gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                     const Tensor& wide, const Tensor& out, const char* name = "gated_linear");
   void activate(Activation f, const Tensor& x);
+  void head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
+                   const char* name = "head_linear");
   void norm_rope_append(const AttentionInput& input);
+  void latent_append(const LatentInput& input);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
   void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);
   void sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens);
@@ -70,6 +73,8 @@ class OpQueue {
   /// Whether `t` is `type` [rows, width] on the device of the operations, its last dimension contiguous.
   bool rows_of(const Tensor& t, ElementType type, int64_t rows, int64_t width) const;
   bool act_rows(const Tensor& t, int64_t rows, int64_t width) const { return rows_of(t, act_, rows, width); }
+  /// Whether `t` is act [rows, heads, dim] there, its last dimension contiguous.
+  bool act_heads(const Tensor& t, int64_t rows, int64_t heads, int64_t dim) const;
   bool f32_rows(const Tensor& t, int64_t rows, int64_t width) const {
     return rows_of(t, ElementType::f32, rows, width);
   }

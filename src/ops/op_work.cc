@@ -42,6 +42,22 @@ profile::OpWork append_work(const AttentionInput& in) {
       0};
 }
 
+profile::OpWork head_linear_work(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y) {
+  profile::OpWork work{operand_bytes(x) + operand_bytes(y), 0};
+  for (const LinearWeight& weight : weights) {
+    work.bytes += static_cast<double>(weight.bytes());
+    work.flops += products(weight, static_cast<double>(x.size(0)));
+  }
+  return work;
+}
+
+profile::OpWork latent_append_work(const LatentInput& in) {
+  const double rotated = static_cast<double>(in.q.size(0) * in.q.size(1)) * 2 *
+                         static_cast<double>(in.rope.cos.size(1)) * static_cast<double>(size_of(in.q.dtype));
+  const auto records = static_cast<double>(in.record.elements());
+  return {2 * rotated + operand_bytes(in.record) + records * static_cast<double>(size_of(in.kv.dtype)), 0};
+}
+
 profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,
                              const Tensor& out) {
   profile::OpWork work{operand_bytes(x) + operand_bytes(out), 0};

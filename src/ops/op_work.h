@@ -19,6 +19,12 @@ profile::OpWork embed_work(const LinearWeight& table, const Tensor& y);
 /// qkv, q where it changes, and the keys and values that are written.
 profile::OpWork append_work(const AttentionInput& in);
 
+/// All heads' matrices, x and y once.
+profile::OpWork head_linear_work(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y);
+
+/// The queries' rotated parts, and the records, read and written.
+profile::OpWork latent_append_work(const LatentInput& in);
+
 /// The shared MLP, and the weights of as many experts as uniformly drawn ones touch: which ones do, the host
 /// does not know.
 profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,

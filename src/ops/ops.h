@@ -58,6 +58,17 @@ struct AttentionInput {
   KvView kv;     ///< the layer's pages; num_pages is set
 };
 
+/// The input of latent_append(), for latent attention in the absorbed form.
+struct LatentInput {
+  Tensor q;         ///< act [T, heads, nope + rope]: the queries; the last `rope` of each head are read
+  Tensor absorbed;  ///< act [T, heads, rank + rope]: the last `rope` of each head are written
+  Tensor record;    ///< act [T, rank + rope]: latent and common key part, not normed or rotated; scratch
+  NormWeight norm;  ///< [rank], of the latent
+  RopeTable rope;   ///< of rope / 2 pairs
+  Tensor slots;     ///< i64 [T]; negative = the row's record is not written
+  KvView kv;        ///< the layer's pages of records; num_pages is set
+};
+
 /// f(gate) * up; with a limit, gpt-oss's instead: g = min(gate, limit), u = clamp(up, -limit, limit),
 /// (u + 1) * g * sigmoid(1.702 g).
 struct GatedActivation {
@@ -76,10 +87,20 @@ struct GatedMlpWeights {
 struct RouteRule {
   MoeRouter router = MoeRouter::softmax_then_top;
   int num_experts = 0, experts_per_token = 0;
-  bool renormalize = true;  ///< softmax_then_top: the chosen weights are divided by their sum
+  bool renormalize = true;  ///< {softmax,sigmoid}_then_top: the chosen weights are divided by their sum
+  /// {softmax,sigmoid}_then_top only: experts are chosen by score + bias, while their weights are the scores,
+  /// times `scale`. With groups > 1 only experts of the best top_groups groups of consecutive experts are
+  /// chosen; a group is worth the sum of its group_best best (1 or 2) choices. Of equal groups, as of equal
+  /// experts, the lower id is chosen.
+  Tensor bias;  ///< f32 [num_experts]; empty = none
+  float scale = 1.0f;
+  int groups = 1, top_groups = 1, group_best = 1;
+
+  /// Whether the k largest scores are chosen and are the weights, except for renormalize.
+  bool plain() const { return !bias && groups == 1 && scale == 1.0f; }
 };
 
-/// The experts of each row, by descending logit, and their weights.
+/// The experts of each row, in the order in which they were chosen, and their weights.
 struct Routing {
   Tensor experts;  ///< i32 [T, experts_per_token]
   Tensor weights;  ///< f32 likewise
@@ -179,6 +200,11 @@ class Ops {
   /// y [T, n] = x act [T, k] W^T + bias, y act or f32. y must not overlap x.
   virtual Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream& stream) = 0;
 
+  /// y act [T, H, n] = x act [T, H, k]: head h times matrix h, y[t][h] = x[t][h] W_h^T. All matrices [n, k]
+  /// have one shape and no bias; the heads of a row may have any distance. y must not overlap x.
+  virtual Status head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
+                             Stream& stream);
+
   /// out act [T, n / 2] = activation of the outputs of gate_up. `wide` act [T, n] is scratch for them; empty
   /// without needs_wide().
   virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
@@ -190,6 +216,10 @@ class Ops {
   /// Applies the norms and the rotation to q and k and the temperature to q, then writes K and V to the
   /// cache.
   virtual Status norm_rope_append(const AttentionInput& input, Stream& stream) = 0;
+
+  /// Norms the latent, rotates the common key part and writes both to the cache as one record; rotates the
+  /// queries' part into `absorbed`.
+  virtual Status latent_append(const LatentInput& input, Stream& stream) = 0;
 
   /// y [R, dim] = rows ids[r] of x [T, dim], both f32 or both act; ids i32 [R]. y must not overlap x.
   virtual Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) = 0;
@@ -210,7 +240,8 @@ class Ops {
   virtual Status take_tokens(const Tensor& tokens, const Tensor& slot, const Tensor& ids, Stream& stream) = 0;
 
   /// Chooses each row's experts from the router's logits [T, num_experts], which it may overwrite. NaN
-  /// ranks above every number; the lower expert id ranks first among equal logits.
+  /// ranks above every number; the lower expert id ranks first among equals. A rule divides by the sum of the
+  /// chosen weights, plus 1e-20 with sigmoid_then_top.
   virtual Status route(const RouteRule& rule, const Tensor& logits, const Routing& routing,
                        Stream& stream) = 0;
 

@@ -202,6 +202,65 @@ void append(const AttentionInput& in, int64_t slot, const float* k, const float*
     }
 }
 
+/// The places of the values in descending order; of equal ones the lower first.
+std::vector<int32_t> descending(const std::vector<double>& values) {
+  std::vector<int32_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+/// What experts are chosen by, from their scores.
+std::vector<double> choices(const RouteRule& rule, std::vector<double> values) {
+  for (size_t e = 0; rule.bias && e < values.size(); ++e)
+    values[e] = double{static_cast<float>(values[e]) + rule.bias.as<float>()[e]};
+  if (rule.groups == 1) return values;
+  const auto size = values.size() / static_cast<size_t>(rule.groups);
+  std::vector<double> worth;
+  for (size_t g = 0; g < static_cast<size_t>(rule.groups); ++g) {
+    std::vector<double> own(values.begin() + static_cast<std::ptrdiff_t>(g * size),
+                            values.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
+    std::ranges::sort(own, std::greater<>());
+    worth.push_back(own[0] + (rule.group_best == 2 && size > 1 ? own[1] : 0.0));
+  }
+  const auto order = descending(worth);
+  for (size_t i = static_cast<size_t>(rule.top_groups); i < order.size(); ++i)
+    std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(order[i]) * size), size,
+                -INFINITY);
+  return values;
+}
+
+/// By the definitions, in fp64.
+void route_row(const RouteRule& rule, const float* logits, int32_t* experts, float* weights) {
+  const auto count = static_cast<size_t>(rule.num_experts), k = static_cast<size_t>(rule.experts_per_token);
+  std::vector<double> scores(logits, logits + count);
+  const double top = *std::ranges::max_element(scores);
+  double all = 0, taken = 0;
+  for (double& s : scores) {
+    const bool by_sigmoid =
+        rule.router == MoeRouter::sigmoid_top || rule.router == MoeRouter::sigmoid_then_top;
+    s = by_sigmoid ? sigmoid(s) : std::exp(s - top);
+    all += s;
+  }
+  if (rule.router == MoeRouter::softmax_then_top)
+    for (double& s : scores)
+      s /= all;
+  // The order of the logits is that of the scores, which round.
+  auto order = rule.plain() ? descending({logits, logits + count}) : descending(choices(rule, scores));
+  order.resize(k);
+  for (const int32_t e : order)
+    taken += scores[static_cast<size_t>(e)];
+  const bool divides = rule.router == MoeRouter::top_then_softmax ||
+                       (rule.router != MoeRouter::sigmoid_top && rule.renormalize);
+  for (size_t j = 0; j < k; ++j) {
+    experts[j] = order[j];
+    weights[j] = static_cast<float>(scores[static_cast<size_t>(order[j])] / (divides ? taken : 1.0) *
+                                    double{rule.scale});
+  }
+}
+
 /// Collects on the host the parts of one device allocation.
 class Staging {
  public:
@@ -415,6 +474,39 @@ Status ReferenceOps::norm_rope_append(const AttentionInput& in, Stream&) {
   return {};
 }
 
+Status ReferenceOps::latent_append(const LatentInput& in, Stream&) {
+  device_.queue([=] {
+    const int64_t rank = in.norm.weight.size(0), rope = 2 * in.rope.cos.size(1);
+    const KvView& kv = in.kv;
+    FOVEA_CHECK(kv.dtype == KvCacheDType::float32);
+    for (int64_t r = 0; r < in.record.size(0); ++r) {
+      std::vector<float> record = load(in.record, r);
+      norm_row(in.norm.weight.as<float>(), nullptr, in.norm.eps, record.data(), record.data(), rank);
+      rotate(in.rope, r, record.data() + rank);
+      const int64_t slot = in.slots.as<int64_t>()[r];
+      FOVEA_CHECK(slot < kv.num_pages * kv.page_size);
+      if (slot >= 0)
+        std::ranges::copy(record, static_cast<float*>(const_cast<void*>(kv.k)) +
+                                      slot / kv.page_size * kv.k_page_stride +
+                                      slot % kv.page_size * kv.k_slot_stride);
+      for (int64_t h = 0; h < in.q.size(1); ++h) {
+        // The last `rope` elements of both, as one row each.
+        const auto part = [&](const Tensor& t) {
+          Tensor row = t.slice(0, r, 1).slice(1, h, 1).slice(2, t.size(2) - rope, rope);
+          row.rank = 2;
+          row.shape = {1, rope};
+          row.strides = {rope, 1};
+          return row;
+        };
+        std::vector<float> head = load(part(in.q), 0);
+        rotate(in.rope, r, head.data());
+        store(part(in.absorbed), 0, head);
+      }
+    }
+  });
+  return {};
+}
+
 Status ReferenceOps::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < y.size(0); ++r)
@@ -459,28 +551,9 @@ Status ReferenceOps::take_tokens(const Tensor& tokens, const Tensor& slot, const
 
 Status ReferenceOps::route(const RouteRule& rule, const Tensor& logits, const Routing& routing, Stream&) {
   device_.queue([=] {
-    std::vector<int32_t> order(static_cast<size_t>(rule.num_experts));
-    for (int64_t r = 0; r < logits.size(0); ++r) {
-      const float* row = row_of<float>(logits, r);
-      for (size_t e = 0; e < order.size(); ++e)
-        order[e] = static_cast<int32_t>(e);
-      std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return row[a] > row[b]; });
-      const double top = row[order[0]];
-      double all = 0, taken = 0;
-      for (size_t e = 0; e < order.size(); ++e) {
-        all += std::exp(row[order[e]] - top);
-        if (static_cast<int>(e) < rule.experts_per_token) taken += std::exp(row[order[e]] - top);
-      }
-      const bool of_taken = rule.router == MoeRouter::top_then_softmax || rule.renormalize;
-      for (int j = 0; j < rule.experts_per_token; ++j) {
-        const int32_t expert = order[static_cast<size_t>(j)];
-        const double weight = rule.router == MoeRouter::sigmoid_top
-                                  ? sigmoid(row[expert])
-                                  : std::exp(row[expert] - top) / (of_taken ? taken : all);
-        row_of<int32_t>(routing.experts, r)[j] = expert;
-        row_of<float>(routing.weights, r)[j] = static_cast<float>(weight);
-      }
-    }
+    for (int64_t r = 0; r < logits.size(0); ++r)
+      route_row(rule, row_of<float>(logits, r), row_of<int32_t>(routing.experts, r),
+                row_of<float>(routing.weights, r));
   });
   return {};
 }

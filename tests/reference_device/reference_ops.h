@@ -36,6 +36,7 @@ class ReferenceOps : public Ops {
   Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                       const Tensor& wide, const Tensor& out, Stream&) override;
   Status activate(Activation f, const Tensor& x, Stream&) override;
+  Status latent_append(const LatentInput& input, Stream& stream) override;
   Status norm_rope_append(const AttentionInput& input, Stream&) override;
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream&) override;
   Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,

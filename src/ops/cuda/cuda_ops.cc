@@ -77,6 +77,7 @@ cuda::Router router_of(MoeRouter router) {
     case MoeRouter::softmax_then_top: return cuda::Router::softmax_then_top;
     case MoeRouter::top_then_softmax: return cuda::Router::top_then_softmax;
     case MoeRouter::sigmoid_top: return cuda::Router::sigmoid_top;
+    case MoeRouter::sigmoid_then_top: return cuda::Router::sigmoid_then_top;
   }
   FOVEA_CHECK(false);
 }
@@ -324,6 +325,33 @@ class CudaOps final : public Ops {
     return cuda::launch_norm_rope_append(p, stream.cuda());
   }
 
+  Status latent_append(const LatentInput& in, Stream& stream) override {
+    cuda::LatentAppendParams p;
+    p.tokens = static_cast<int>(in.q.size(0));
+    p.heads = static_cast<int>(in.q.size(1));
+    p.rank = static_cast<int>(in.norm.weight.size(0));
+    p.rope = static_cast<int>(2 * in.rope.cos.size(1));
+    p.dtype = act_;
+    const Tensor q = in.q.slice(2, in.q.size(2) - p.rope, p.rope);
+    const Tensor q_out = in.absorbed.slice(2, p.rank, p.rope);
+    p.q = q.data;
+    p.q_row_stride = q.stride(0);
+    p.q_head_stride = q.stride(1);
+    p.q_out = q_out.data;
+    p.q_out_row_stride = q_out.stride(0);
+    p.q_out_head_stride = q_out.stride(1);
+    p.record = in.record.data;
+    p.record_row_stride = in.record.stride(0);
+    p.norm = {in.norm.weight.as<const float>(), in.norm.eps};
+    p.cos = in.rope.cos.as<const float>();
+    p.sin = in.rope.sin.as<const float>();
+    p.interleaved = in.rope.interleaved;
+    p.kv = in.kv;
+    p.slots = in.slots.as<const int64_t>();
+    p.num_slots = in.kv.num_pages * in.kv.page_size;
+    return cuda::launch_latent_append(p, stream.cuda());
+  }
+
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {
     return cuda::launch_gather_dense_rows(
         {x.data, x.stride(0), x.size(0), static_cast<int>(size_of(x.dtype)), ids.as<const int32_t>(), y.data,
@@ -383,6 +411,11 @@ class CudaOps final : public Ops {
     p.experts = routing.experts.as<int32_t>();
     p.weights = routing.weights.as<float>();
     p.rows = logits.size(0);
+    p.bias = rule.bias.as<const float>();
+    p.scale = rule.scale;
+    p.groups = rule.groups;
+    p.top_groups = rule.top_groups;
+    p.group_best = rule.group_best;
     return cuda::launch_route(p, stream.cuda());
   }
 

@@ -251,6 +251,7 @@ __device__ void copy_v(const AppendParams& p, int64_t token, int64_t slot, int h
 }
 
 #include "kernels/cuda/append/heads.cuh"
+#include "kernels/cuda/append/latent.cuh"
 
 template <class T, bool kExtra>
 __global__ void __launch_bounds__(32 * kWarps, 8)
@@ -459,6 +460,28 @@ Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& s
                                     stream.handle(), p, extra, by_four, row_floats));
     return {};
   });
+}
+
+Status launch_latent_append(const LatentAppendParams& p, CudaStream& stream) {
+  if (p.tokens == 0) return {};
+  const int elements = p.rank + p.rope;
+  if (p.tokens < 0 || p.heads < 1 || p.rank < 1 || p.rope < 2 || p.rope % 2 != 0 ||
+      p.rope / 2 > kLatentThreads || elements > kMaxRowElements)
+    return invalid("latent_append: " + str(p.tokens) + " tokens, " + str(p.heads) + " heads, records of " +
+                   str(p.rank) + " and " + str(p.rope) +
+                   " elements; the second must be even, and both at most " + str(kMaxRowElements) +
+                   " together");
+  if (p.q == nullptr || p.q_out == nullptr || p.record == nullptr || p.norm.weight == nullptr ||
+      p.cos == nullptr || p.sin == nullptr || p.slots == nullptr || p.kv.k == nullptr ||
+      p.kv.form != KvForm::strided)
+    return invalid("latent_append: queries, records, norm, rotation, slots and a strided cache are needed");
+  const auto launch = [&](auto type) -> Status {
+    FOVEA_CUDA_TRY(launch_dependent(latent_kernel<decltype(type)>,
+                                    {static_cast<unsigned>(p.tokens), kLatentThreads}, stream.handle(), p));
+    return {};
+  };
+  if (p.dtype == DType::f32) return launch(float{});
+  return p.dtype == DType::f16 ? launch(__half{}) : launch(__nv_bfloat16{});
 }
 
 Status launch_rope_rows(const double* frequencies, int pairs, double factor, const int32_t* positions,

@@ -26,6 +26,29 @@ struct NormRopeAppendParams {
 /// launch_append() with these. K changes only in the cache, not in place. In one launch.
 Status launch_norm_rope_append(const NormRopeAppendParams& params, CudaStream& stream);
 
+/// Records of latent attention: the normed latent [rank], then the rotated key part [rope], shared by all
+/// heads.
+struct LatentAppendParams {
+  int tokens = 0, heads = 0, rank = 0, rope = 0;  ///< rank + rope at most kMaxRowElements
+  DType dtype = DType::bf16;                      ///< of q, q_out and record
+  const void* q = nullptr;  ///< [tokens, heads, rope]: the part of the queries that rotates
+  int64_t q_row_stride = 0, q_head_stride = 0;
+  void* q_out = nullptr;  ///< likewise, rotated; not q
+  int64_t q_out_row_stride = 0, q_out_head_stride = 0;
+  const void* record = nullptr;  ///< [tokens, rank + rope], neither normed nor rotated
+  int64_t record_row_stride = 0;
+  HeadNorm norm;                               ///< [rank]
+  const float *cos = nullptr, *sin = nullptr;  ///< [tokens, rope / 2]
+  bool interleaved = false;                    ///< pairs (2 t, 2 t + 1), else (t, t + rope / 2)
+  KvView kv;                                   ///< one head of records; V is not written
+  const int64_t* slots = nullptr;              ///< [tokens]; below 0 = not written
+  int64_t num_slots = 0;                       ///< a slot from here on is not written
+};
+
+/// Writes records to the cache, rounded once as launch_append() does, and the rotated queries. In one launch.
+/// Errors, before the launch: sizes or pointers that don't go together.
+Status launch_latent_append(const LatentAppendParams& params, CudaStream& stream);
+
 /// cos and sin [count, pairs] of positions[count] x frequencies[pairs] (radians a position, fp64), times
 /// `factor`, in fp64 rounded once: rope_rows() of kernels/cpu/ops.h.
 Status launch_rope_rows(const double* frequencies, int pairs, double factor, const int32_t* positions,

@@ -14,11 +14,16 @@ enum class Router : uint8_t {
   softmax_then_top,  ///< softmax over all experts, then the k largest
   top_then_softmax,  ///< the k largest logits, softmax over them
   sigmoid_top,       ///< the k largest logits, each through a sigmoid
+  sigmoid_then_top,  ///< a sigmoid of each logit, then the k largest
 };
 
 struct RouteParams {
   Router router = Router::softmax_then_top;
-  bool renormalize = true;        ///< softmax_then_top: the chosen weights are divided by their sum
+  bool renormalize = true;  ///< {softmax,sigmoid}_then_top: the chosen weights are divided by their sum
+  /// As RouteRule of ops/ops.h.
+  const float* bias = nullptr;  ///< [num_experts] or null
+  float scale = 1.0f;
+  int groups = 1, top_groups = 1, group_best = 1;
   const float* logits = nullptr;  ///< [T, num_experts], not overwritten
   int64_t logits_stride = 0;
   int num_experts = 0;         ///< 1 to kMaxExperts
