@@ -5,6 +5,7 @@
 
 #include "cli/help.h"
 #include "cli/options.h"
+#include "cli/pull.h"
 
 namespace fovea::cli {
 
@@ -36,6 +37,7 @@ void add_embed(CLI::App& root, EmbedFlags& f);
 void add_serve(CLI::App& root, ServeFlags& f);
 void add_explain(CLI::App& root, ExplainFlags& f);
 void add_tune(CLI::App& root, TuneFlags& f);
+void add_pull(CLI::App& root, PullFlags& f);
 void add_bench(CLI::App& root, BenchFlags& f);
 void add_bench_serve(CLI::App& bench, BenchServeFlags& f);
 

@@ -32,6 +32,7 @@ struct Flags {
   ServeFlags serve;
   ExplainFlags explain;
   TuneFlags tune;
+  PullFlags pull;
   BenchFlags bench;
   BackendsFlags backends;
   ConformanceFlags conformance;
@@ -222,6 +223,7 @@ Status run_chosen(const CLI::App& root, const Flags& flags) {
   if (name == "fovea serve") return run_serve(flags.serve);
   if (name == "fovea explain") return run_explain(flags.explain);
   if (name == "fovea tune") return run_tune(flags.tune);
+  if (name == "fovea pull") return run_pull(flags.pull);
   if (name == "fovea backends") return run_backends(flags.backends);
   if (name == "fovea conformance") return run_conformance(flags.conformance);
   if (name == "fovea docs") return run_docs(flags.docs);
@@ -271,6 +273,7 @@ int run(int argc, char** argv) {
   add_serve(root, flags.serve);
   add_explain(root, flags.explain);
   add_tune(root, flags.tune);
+  add_pull(root, flags.pull);
   add_bench(root, flags.bench);
   add_backends(root, flags.backends);
   add_conformance(root, flags.conformance);

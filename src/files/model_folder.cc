@@ -20,24 +20,6 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// The cache directory from the first variable set, as in huggingface_hub; empty without a home directory.
-std::string cache_root() {
-  if (const auto hub = variable("HF_HUB_CACHE"); !hub.empty()) return hub;
-  if (const auto home = variable("HF_HOME"); !home.empty()) return home + "/hub";
-  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/huggingface/hub";
-  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/huggingface/hub";
-  return "";
-}
-
-bool is_plain_name(std::string_view name) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  return !name.empty() && name.size() <= 96 && name.front() != '.' && name.front() != '-' &&
-         name.find("..") == std::string_view::npos && std::ranges::all_of(name, allowed);
-}
-
 bool is_directory(const std::string& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
@@ -52,6 +34,29 @@ Error permission_denied(const std::string& path) {
 }
 
 }  // namespace
+
+std::string hub_cache_folder() {
+  if (const auto hub = variable("HF_HUB_CACHE"); !hub.empty()) return hub;
+  if (const auto home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+  if (const auto xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/huggingface/hub";
+  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/huggingface/hub";
+  return "";
+}
+
+bool is_hub_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= 96 && name.front() != '.' && name.front() != '-' &&
+         name.find("..") == std::string_view::npos && std::ranges::all_of(name, allowed);
+}
+
+bool is_hub_id(std::string_view name) {
+  const size_t slash = name.find('/');
+  return slash != std::string_view::npos && is_hub_name(name.substr(0, slash)) &&
+         is_hub_name(name.substr(slash + 1));
+}
 
 Status refuse_gguf(const std::string& file) {
   char magic[4] = {};
@@ -87,19 +92,18 @@ Result<std::string> resolve_model_dir(const std::string& name) {
     return invalid(printable(name, 400) +
                    ": not a directory; give the model's directory (config.json, "
                    "tokenizer.json, *.safetensors)");
-  const size_t slash = name.find('/');
-  if (slash == std::string::npos || !is_plain_name(std::string_view(name).substr(0, slash)) ||
-      !is_plain_name(std::string_view(name).substr(slash + 1)))
+  if (!is_hub_id(name))
     return not_found("model \"" + printable(name, 400) +
                      "\": no such directory, and not a hub id (ORG/NAME); give one of the two");
 
   // In huggingface_hub's cache: ROOT/models--ORG--NAME/{refs/main, snapshots/COMMIT/...}.
-  const std::string root = cache_root();
-  const std::string download = "; get the files with: huggingface-cli download " + name;
+  const std::string root = hub_cache_folder();
+  const std::string download = "; get the files with: fovea pull " + name;
   if (root.empty())
     return not_found("model " + name +
                      ": none of HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME is set, so "
                      "there is no Hugging Face cache to look in; give the model's directory");
+  const size_t slash = name.find('/');
   const std::string repo = root + "/models--" + name.substr(0, slash) + "--" + name.substr(slash + 1);
   if (!is_directory(repo))
     return not_found("model " + name + ": no such directory, and not in the local Hugging Face cache (" +
@@ -111,7 +115,7 @@ Result<std::string> resolve_model_dir(const std::string& name) {
   std::string commit = *std::move(ref);
   while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' '))
     commit.pop_back();
-  if (!is_plain_name(commit))
+  if (!is_hub_name(commit))
     return invalid(repo + "/refs/main: \"" + printable(commit) + "\" is not a commit name" + download);
   const std::string snapshot = repo + "/snapshots/" + commit;
   if (!is_directory(snapshot) || !fs::exists(snapshot + "/config.json", ignored))

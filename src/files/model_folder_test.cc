@@ -94,14 +94,14 @@ TEST(Hub, SaysWhereItLookedAndHowToGetTheFiles) {
   Environment environment(Values{{"HF_HOME", dir.path()}});
   const std::string missing = error_of("Qwen/Qwen3-0.6B");
   EXPECT_TRUE(mentions(missing, dir.path() + "/hub"));
-  EXPECT_TRUE(mentions(missing, "huggingface-cli download Qwen/Qwen3-0.6B"));
+  EXPECT_TRUE(mentions(missing, "fovea pull Qwen/Qwen3-0.6B"));
 
   const std::string repo = "hub/models--Qwen--Qwen3-0.6B/";
   dir.write(repo + "blobs/x", "");
   EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "refs/main"));
   dir.write(repo + "refs/main", "abc");
   EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "snapshots/abc"));
-  EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "huggingface-cli download"));
+  EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "fovea pull"));
   dir.write(repo + "refs/main", "../../../etc");
   EXPECT_TRUE(mentions(error_of("Qwen/Qwen3-0.6B"), "not a commit name"));
 }
