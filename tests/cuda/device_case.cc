@@ -91,7 +91,8 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   const int64_t skew = int64_t{p.skew} * bytes;
   c.v_pool = c.num_pages * k_at.page * bytes + skew;
   c.v_pool += (bytes - c.v_pool % bytes) % bytes;
-  c.pool.assign(static_cast<size_t>(c.v_pool + c.num_pages * v_at.page * bytes + skew), 0xff);  // NaN
+  const int64_t value_bytes = p.latent ? 0 : c.num_pages * v_at.page * bytes;
+  c.pool.assign(static_cast<size_t>(c.v_pool + value_bytes + skew), 0xff);  // NaN
   if (p.kv == Element::int8) std::fill(c.pool.begin(), c.pool.end(), uint8_t{0x7f});
   if (p.scales_per_token) {
     c.k_scales.assign(static_cast<size_t>(slots) * p.kv_heads, std::numeric_limits<float>::quiet_NaN());
@@ -128,6 +129,11 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
           std::memcpy(
               c.pool.data() + skew + (k_first + (p.x_packed ? d / x * k_at.chunk + d % x : d)) * bytes,
               dense.data() + d * bytes, bytes);
+        if (p.latent) {
+          std::copy_n(k.data() + static_cast<size_t>(j) * p.head_dim, p.v_head_dim,
+                      v.data() + static_cast<size_t>(j) * p.v_head_dim);
+          continue;
+        }
         values.resize(p.v_head_dim);
         for (int d = 0; d < p.v_head_dim; ++d)
           values[d] = p.large * (gaussian(2 * stream + 1, static_cast<uint64_t>(j) * 1024 + d) +

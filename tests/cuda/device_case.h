@@ -62,6 +62,7 @@ struct Problem {
   /// Elements by which tensors are shifted and their rows (K and V: of a head) are padded, so that nothing is
   /// aligned to more than an element.
   int skew = 0;
+  bool latent = false;  ///< MLA: one KV head; a value is the beginning of its key, in the same memory
   bool scales_per_token = false;
   bool few_sequences = false;  ///< as in sm80::Problem
   float k_scale = 1, v_scale = 1;

@@ -281,7 +281,8 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.type = kv_type(p.q, p.kv);
   kv.k = reinterpret_cast<const char*>(pool.data) + p.skew * bytes;
   kv.v = reinterpret_cast<const char*>(pool.data) + c.v_pool;
-  const HostCase::Strides k_at = c.strides(false), v_at = c.strides(true);
+  const HostCase::Strides k_at = c.strides(false), v_at = c.strides(!p.latent);
+  if (p.latent) kv.v = kv.k;
   kv.k_page_stride = k_at.page * bytes, kv.v_page_stride = v_at.page * bytes;
   kv.k_slot_stride = k_at.slot * bytes, kv.v_slot_stride = v_at.slot * bytes;
   kv.k_head_stride = k_at.head * bytes, kv.v_head_stride = v_at.head * bytes;
@@ -290,7 +291,7 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   kv.page_size = FastDivisor(page);
   if (!p.ragged) kv.pages = table.data;
   if (p.ragged) kv.rows = c.num_pages;
-  kv.v_scale = p.v_scale;
+  kv.v_scale = p.latent ? p.k_scale : p.v_scale;
   if (p.scales_per_token) {
     kv.k_scales = k_scales.data;
     kv.v_scales = v_scales.data;

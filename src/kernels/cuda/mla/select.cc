@@ -1,0 +1,84 @@
+#include "kernels/cuda/mla/select.h"
+
+#include <string>
+
+#include "fovea/result.h"
+#include "kernels/cuda/mla/policy.h"
+
+namespace fovea::cuda::mla {
+namespace {
+
+/// Keys of a split. Few row tiles need many splits to fill a device; with many, partial results cost more
+/// than they gain. For any number of tiles: a middle. (An H200 has 132 SMs, each with one CTA of the sm90
+/// kernel or two of the sm80 kernel.)
+int split_keys(const Problem& p, Hardware hardware) {
+  const int64_t tiles = p.row_tiles;
+  if (tiles > 0 && tiles <= 4) return 128;
+  if (tiles > 0 && tiles < 32) return 512;
+  if (hardware == Hardware::sm80) return tiles > 0 && tiles < 96 ? 512 : 1024;
+  return tiles < 96 ? 2048 : 8192;
+}
+
+std::string missing(const Problem& p) {
+  const MaskSpec& m = p.mask;
+  if (m.spans) return "spans";
+  if (m.packed) return "packed masks";
+  if (m.tree) return "tree masks";
+  if (m.window_left >= 0 || m.window_right >= 0) return "windows";
+  if (m.chunk > 0) return "chunks";
+  if (p.other_scores) return "soft caps, ALiBi, sinks or scales of each head";
+  return {};
+}
+
+template <class P>
+KernelInfo sm80_info(int groups) {
+  KernelInfo info;
+  info.rows = groups * P::kGroupRows;
+  info.tile_keys = P::kTileKeys;
+  info.threads = P::threads(groups);
+  info.shared_bytes = P::shared_bytes(groups);
+  info.blocks_per_sm = blocks_within(kMaxSharedBytes, info.shared_bytes);
+  return info;
+}
+
+KernelInfo sm90_info() {
+  KernelInfo info;
+  info.rows = Sm90Policy::kRows;
+  info.tile_keys = Sm90Policy::kTileKeys;
+  info.threads = Sm90Policy::kThreads;
+  info.shared_bytes = Sm90Policy::kSharedBytes;
+  info.blocks_per_sm = 1;
+  return info;
+}
+
+}  // namespace
+
+Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) {
+  const std::string kernels = hardware == Hardware::sm80 ? "the sm80 MLA kernels" : "the sm90 MLA kernels";
+  if (p.q == QueryType::f32) return unsupported("queries are fp32; " + kernels + " take fp16 and bf16");
+  if (p.head_dim != kD || p.v_head_dim != kDv)
+    return unsupported("absorbed head sizes are " + std::to_string(p.head_dim) + " and " +
+                       std::to_string(p.v_head_dim) + "; " + kernels + " take 576 and 512");
+  if (p.kv_heads != 1)
+    return unsupported("there are " + std::to_string(p.kv_heads) + " KV heads; " + kernels +
+                       " take 1, which all query heads share");
+  if (p.kv != KvType::same && (p.kv != KvType::e4m3 || hardware == Hardware::sm90))
+    return unsupported("the latent cache has another type than the queries; " + kernels + " take theirs" +
+                       (hardware == Hardware::sm80 ? " or fp8_e4m3" : ""));
+  if (p.negative_scale && hardware == Hardware::sm90)
+    return unsupported(kernels + " have no negative softmax scales");
+  if (const std::string what = missing(p); !what.empty()) return unsupported(kernels + " have no " + what);
+  KernelInfo info = hardware == Hardware::sm90 ? sm90_info()
+                    : p.kv == KvType::same
+                        ? sm80_info<Sm80Policy<__half, KvType::same>>(p.group > 16 ? 2 : 1)
+                        : sm80_info<Sm80Policy<__half, KvType::e4m3>>(p.group > 16 ? 2 : 1);
+  info.kind = kind;
+  info.q = p.q;
+  info.kv = p.kv;
+  info.head_dim = kD;
+  info.v_head_dim = kDv;
+  info.split_keys = split_keys(p, hardware);
+  return info;
+}
+
+}  // namespace fovea::cuda::mla

@@ -1,0 +1,28 @@
+#pragma once
+// Which kernel serves absorbed MLA. Host code, without CUDA.
+#include "fovea/attention_spec.h"
+#include "fovea/result_fwd.h"
+#include "kernels/cuda/common/kernel_info.h"
+
+namespace fovea::cuda::mla {
+
+/// The two implementations: mma.sync (any GPU from compute capability 8.0 on), and wgmma (9.0).
+enum class Hardware : uint8_t { sm80, sm90 };
+
+struct Problem {
+  QueryType q = QueryType::bf16;
+  KvType kv = KvType::same;
+  int head_dim = 0, v_head_dim = 0;
+  int kv_heads = 1, group = 1;
+  MaskSpec mask;
+  bool other_scores = false;    ///< a soft cap, ALiBi, sinks, or scales of each head
+  bool negative_scale = false;  ///< the softmax scale is
+  /// The declared steps decode at most this many row tiles of kRowTile rows, or 0: any number. The keys of a
+  /// split follow from it.
+  int64_t row_tiles = 0;
+};
+
+/// The kernel for a problem. Errors: what the kernels do not have, and what they take.
+Result<KernelInfo> select(const Problem& problem, Hardware hardware, KernelKind kind);
+
+}  // namespace fovea::cuda::mla

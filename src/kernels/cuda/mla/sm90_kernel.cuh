@@ -1,0 +1,32 @@
+#pragma once
+// Absorbed MLA for sm_90a: a work item is up to 64 packed rows of a sequence against one split of its
+// records.
+#include "kernels/cuda/mla/sm90_consumer.cuh"
+#include "kernels/cuda/mla/sm90_producer.cuh"
+#include "kernels/cuda/tiles/grid_dependency.cuh"
+
+namespace fovea::cuda::mla {
+
+template <class Query>
+__global__ __launch_bounds__(Sm90Policy::kThreads, 1) void sm90_kernel(const __grid_constant__ Sm90Params a) {
+  extern __shared__ __align__(128) char unaligned[];
+  const Sm90Shared shared{(shared_address(unaligned) + 1023) / 1024 * 1024};
+  if (threadIdx.x == 0) shared.init();
+  grid_launch_dependents();
+  grid_dependency_wait();
+  __syncthreads();
+  // Broadcast from one lane, so that the compiler knows that it is warp-uniform.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == 0) {
+    registers_decrease<Sm90Policy::kProducerRegisters>();
+    Sm90Producer<Query>(a, shared).run();
+  } else if (warpgroup == 1) {
+    registers_increase<Sm90Policy::kConsumerRegisters>();
+    Sm90Scorer<Query>(a, shared).run();
+  } else {
+    registers_increase<Sm90Policy::kConsumerRegisters>();
+    Sm90Follower<Query>(a, shared).run();
+  }
+}
+
+}  // namespace fovea::cuda::mla
