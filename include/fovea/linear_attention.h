@@ -139,7 +139,7 @@ struct HstuAttention {
   int time_buckets = 0;                  ///< at most 1024
   const int64_t* times = nullptr;        ///< [T], with time_bias
 };
-/// Errors: as lightning_attention(). Values of invisible keys are not read into the sum, NaN included.
+/// Errors: as lightning_attention().
 Status hstu_attention(const HstuAttention& call, Stream& stream);
 
 /// time_bounds of the research code's bucket(x) = floor(log(max(x, 1)) / 0.301), clamped to `buckets`:

@@ -12,7 +12,8 @@ inline constexpr std::string_view kNoBlackwell =
 inline constexpr std::string_view kNoRocm = "it has no kernels for AMD GPUs";
 inline constexpr std::string_view kNoAscend = "it has no kernels for Ascend NPUs";
 inline constexpr std::string_view kNoXpu = "it has no kernels for Intel GPUs";
-inline constexpr std::string_view kNoLinear = "its linear-attention kernels are not written yet";
+inline constexpr std::string_view kNoLinear =
+    "its kernels are called directly (fovea/linear_attention.h), and the engine has no such layers yet";
 
 using Dtypes = EnumSet<DType>;
 inline constexpr Dtypes kHalf = {DType::f16, DType::bf16};

@@ -1,25 +1,24 @@
 #include "backends/linear_attention/cuda.h"
+#include "device/stream.h"
 #include "fovea/result.h"
+#include "kernels/cpu/linear_attention.h"
+#include "kernels/cuda/linear_attention/launch.h"
 
 namespace fovea {
-namespace {
 
-Error absent() {
-  return unsupported("device is cuda, and linear attention has no kernels for it yet; compute it on the CPU");
+Status lightning_attention_cuda(const LightningAttention& call, Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(check_call(call));
+  return cuda::launch_lightning(call, stream.cuda());
 }
 
-}  // namespace
-
-Status lightning_attention_cuda(const LightningAttention&, Stream&) {
-  return absent();
+Status gated_delta_rule_cuda(const GatedDeltaRule& call, Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(check_call(call));
+  return cuda::launch_gated_delta(call, stream.cuda());
 }
 
-Status gated_delta_rule_cuda(const GatedDeltaRule&, Stream&) {
-  return absent();
-}
-
-Status hstu_attention_cuda(const HstuAttention&, Stream&) {
-  return absent();
+Status hstu_attention_cuda(const HstuAttention& call, Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(check_call(call));
+  return cuda::launch_hstu(call, stream.cuda());
 }
 
 }  // namespace fovea
