@@ -332,7 +332,7 @@ struct Cornered : Renamed {
   std::vector<KernelName> kernels(const DeviceInfo&) const override {
     std::vector<KernelName> names;
     for (const DType dtype : {DType::f16, DType::bf16})
-      for (const int d : {64, 72, 96, 128}) {
+      for (const int d : {64, 72}) {
         AttentionSpec s;
         s.dtype = dtype, s.head_dim = d;
         names.push_back({"own", name(s), 0, 0});
@@ -345,7 +345,7 @@ TEST(WhatRan, KernelsThatNoArrayReachesAreSearchedFor) {
   static const BackendInfo info = [] {
     BackendInfo few = claims_of({"own"});
     few.capability.dtypes = {DType::f16, DType::bf16};
-    few.capability.head_dims = few.capability.v_head_dims = {64, 72, 96, 128};
+    few.capability.head_dims = few.capability.v_head_dims = {64, 72};
     few.capability.kv_dtypes = {KvCacheDType::auto_};
     few.capability.features = {Feature::softcap};
     few.capability.gqa_ratios = {1};
