@@ -210,5 +210,86 @@ TEST(Drafts, AConstraintSeesTheSameTokens) {
   EXPECT_GT(accepted, 300);
 }
 
+/// Forms of answers as requests have them.
+std::vector<OutputConstraint> forms() {
+  using enum OutputConstraint::Kind;
+  constexpr const char* kThings =
+      R"({"type":"object","properties":{"things":{"type":"array","minItems":2,"maxItems":4,"items":{"type":"object",
+      "properties":{"name":{"enum":["ab","abc"]},"size":{"type":"integer","minimum":0,"maximum":99}},
+      "required":["name","size"],"additionalProperties":false}}},"required":["things"],"additionalProperties":false})";
+  // What tool_choice = "required" asks for.
+  constexpr const char* kCalls =
+      R"({"type":"array","minItems":1,"maxItems":3,"items":{"anyOf":[{"type":"object","properties":{"name":{"const":"ls"},
+      "parameters":{"$id":"urn:tool:0","type":"object","properties":{"path":{"type":"string","maxLength":6}},
+      "required":["path"],"additionalProperties":false}},"required":["name","parameters"],"additionalProperties":false},
+      {"type":"object","properties":{"name":{"const":"pwd"},"parameters":{"$id":"urn:tool:1","type":"object",
+      "additionalProperties":false}},"required":["name","parameters"],"additionalProperties":false}]}})";
+  std::vector<OutputConstraint> all;
+  const auto add = [&](OutputConstraint::Kind kind, const char* text) {
+    OutputConstraint form;
+    form.kind = kind;
+    form.text = text;
+    all.push_back(std::move(form));
+  };
+  add(json_schema, kThings);
+  add(json_schema, kCalls);
+  add(json_object, "");
+  add(regex, "(ab|abc)+-[0-9]{3,20}(x|yz){4}");
+  add(grammar, "root ::= item item item+ \"end\"\nitem ::= \"[\" [a-c]* \"]\"");
+  all.push_back({});
+  all.back().kind = choice;
+  all.back().choices = {"the first of the choices", "the first of the texts", "another text"};
+  return all;
+}
+
+/// Forms and tools' calls: alone, behind reasoning that ends inside a draft, with n-gram drafts and with
+/// drafts of every quality.
+TEST(Drafts, FormsOfAnswersHaveTheSameBytes) {
+  SpeculativeCounts looked_up, recorded;
+  const auto sum = [](SpeculativeCounts& to, Core& core) {
+    to.draft_tokens += core->stats().speculative.draft_tokens;
+    to.accepted_tokens += core->stats().speculative.accepted_tokens;
+  };
+  uint32_t seed = 0;
+  for (const OutputConstraint& form : forms())
+    for (const bool reasons : {false, true})
+      for (const float temperature : {0.0f, 1.0f}) {
+        SCOPED_TRACE(testing::Message()
+                     << "form " << seed / 4 << ", reasons " << reasons << ", temperature " << temperature);
+        GenerateRequest request = test::greedy(prompt_of(12, ++seed), 90);
+        request.sampling.temperature = temperature;
+        request.sampling.seed = seed;
+        request.sampling.logprobs = 1;
+        request.sampling.ignore_eos = false;
+        Core plain(config_of({}, "CPU_ATTN"));
+        OutputConstraint wanted = form;
+        if (reasons) {  // up to a character of what the model says by itself
+          const std::string said = plain.run(request)[0].text;
+          const auto mark =
+              std::find_if(said.begin() + 5, said.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+          ASSERT_NE(mark, said.end());
+          wanted.after = std::string(1, *mark);
+        }
+        request.sampling.constraint = std::make_shared<const OutputConstraint>(wanted);
+        const Answers alone = plain.run(request);
+        ASSERT_GT(alone[0].ids.size(), 1U);
+        std::vector<int32_t> text = request.prompt_ids;
+        text.insert(text.end(), alone[0].ids.begin(), alone[0].ids.end());
+        for (const double right : {1.0, 0.8}) {
+          Core core(with_drafts({}, "CPU_ATTN", {7}), true,
+                    std::make_unique<RecordedDrafter>(std::vector<std::vector<int32_t>>{text}, right, seed));
+          EXPECT_EQ(core.run(request), alone) << "right " << right;
+          sum(recorded, core);
+        }
+        Core ngram(with_drafts({}, "CPU_ATTN", {5}));
+        EXPECT_EQ(ngram.run(request), alone);
+        sum(looked_up, ngram);
+        if (HasFailure()) return;
+      }
+  EXPECT_GT(recorded.accepted_tokens, 800);
+  EXPECT_GT(looked_up.accepted_tokens, 100);
+  EXPECT_GT(looked_up.draft_tokens, looked_up.accepted_tokens);
+}
+
 }  // namespace
 }  // namespace fovea

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "engine/core.h"
 #include "engine/cpu_executor.h"
 #include "engine/engine_setup.h"
@@ -60,7 +61,7 @@ class Core {
   }
 
   /// Returns the id; answers arrive in `out`.
-  /// `constraint`: of the first answer.
+  /// `constraint`: of the first answer, instead of the request's; null = the request's.
   uint64_t add(const GenerateRequest& request, std::shared_ptr<Answers> out,
                std::unique_ptr<TokenConstraint> constraint = nullptr) {
     out->resize(static_cast<size_t>(request.sampling.n));
@@ -83,7 +84,7 @@ class Core {
     if (!made) throw std::runtime_error(made.error().message);
     const uint64_t id = next_id_;
     next_id_ += made->size();
-    made->front()->set_constraint(std::move(constraint));
+    if (constraint) made->front()->set_constraint(std::move(constraint));
     for (auto& one : *made) {
       one->set_id(id);
       core_->add(std::move(one));
