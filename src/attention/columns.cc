@@ -64,6 +64,13 @@ struct Value {
 };
 using Values = std::vector<Value>;
 
+/// kHeadDims, and for MLA also its smaller record, which no other kind of attention has.
+std::vector<int> head_dims_of(const Capability& c) {
+  std::vector<int> all(std::begin(kHeadDims), std::end(kHeadDims));
+  if (c.features.has(Feature::mla)) all.insert(std::ranges::find(all, 320), 288);
+  return all;
+}
+
 Values of_set(const IntSet& set, std::span<const int> universe) {
   Values out;
   for (int v : universe)
@@ -181,9 +188,9 @@ constexpr List kLists[] = {
     {"kv_dtypes", kv_dtypes, kv_dtypes_text},
     {"page_sizes", [](const Capability& c) { return of_set(c.page_sizes, kPageSizes); },
      [](const Capability& c) { return c.page_sizes.to_string(); }},
-    {"head_dims", [](const Capability& c) { return of_set(c.head_dims, kHeadDims); },
+    {"head_dims", [](const Capability& c) { return of_set(c.head_dims, head_dims_of(c)); },
      [](const Capability& c) { return c.head_dims.to_string(); }},
-    {"v_head_dims", [](const Capability& c) { return of_set(c.v_head_dims, kHeadDims); },
+    {"v_head_dims", [](const Capability& c) { return of_set(c.v_head_dims, head_dims_of(c)); },
      [](const Capability& c) { return c.v_head_dims.to_string(); }},
     {"gqa_ratios", [](const Capability& c) { return of_set(c.gqa_ratios, kGqaRatios); },
      [](const Capability& c) { return c.gqa_ratios.to_string(); }},

@@ -20,6 +20,7 @@ constexpr Name kRocm[] = {"ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN
 constexpr Name kRocmMla[] = {"ROCM_AITER_MLA", "TRITON_MLA", "ROCM_AITER_TRITON_MLA"};
 constexpr Name kRocmSparseMla[] = {"ROCM_AITER_MLA_SPARSE"};
 constexpr Name kCpu[] = {"CPU_ATTN", "TORCH_NATIVE"};
+constexpr Name kCpuMla[] = {"CPU_MLA", "TORCH_NATIVE_MLA"};
 constexpr Name kAscend[] = {"ASCEND"};
 constexpr Name kXpu[] = {"INTEL_XPU"};
 constexpr Name kXpuSparseMla[] = {"XPU_MLA_SPARSE"};
@@ -40,6 +41,7 @@ enum Id {
   rocm_mla,
   rocm_sparse_mla,
   cpu,
+  cpu_mla,
   ascend,
   xpu,
   xpu_sparse_mla,
@@ -61,6 +63,7 @@ constexpr std::array<PriorityList, count_> kLists = {{
     {"ROCm", true, kRocmMla},
     {"ROCm, sparse", true, kRocmSparseMla},
     {"CPU", false, kCpu},
+    {"CPU", true, kCpuMla},
     {"Ascend", false, kAscend},
     {"Intel GPU", false, kXpu},
     {"Intel GPU, sparse", true, kXpuSparseMla},
@@ -93,7 +96,7 @@ Id rocm_list(const AttentionSpec& spec) {
 
 Id list_of(const DeviceInfo& device, const AttentionSpec& spec) {
   switch (device.kind) {
-    case DeviceKind::cpu: return cpu;
+    case DeviceKind::cpu: return spec.use_mla ? cpu_mla : cpu;
     case DeviceKind::cuda: return cuda_list(device.compute_capability / 10, spec);
     case DeviceKind::rocm: return rocm_list(spec);
     case DeviceKind::ascend: return ascend;

@@ -17,6 +17,8 @@ const BackendRegistry& project_backends() {
     BackendRegistry r;
     r.add(cpu_attn_info(), make_cpu_attn);
     r.add(torch_native_info(), make_torch_native);
+    r.add(cpu_mla_info(), make_cpu_mla);
+    r.add(torch_native_mla_info(), make_torch_native_mla);
     static std::deque<BackendInfo> built;  // a deque keeps addresses stable
     for (const BackendInfo* document : document_rows()) {
       if (std::optional<BackendInfo> row = cuda_row(*document)) {

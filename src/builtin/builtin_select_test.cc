@@ -60,6 +60,27 @@ TEST(Builtin, AutomaticChoiceOnACpu) {
   EXPECT_EQ(choice("cpu", encoder_spec()), "CPU_ATTN,CPU_ATTN");
 }
 
+TEST(Builtin, MlaOnACpuIsAbsorbedInBothPhases) {
+  EXPECT_EQ(choice("cpu", mla_spec()), "CPU_MLA,CPU_MLA");
+  for (const char* family : {"cpu", "intel_amx"})
+    EXPECT_EQ(choice("cpu", mla_spec(), {.backend = family}), "CPU_MLA,CPU_MLA") << family;
+  EXPECT_EQ(choice("cpu", mla_spec(), {.backend = "torch_native"}), "TORCH_NATIVE_MLA,TORCH_NATIVE_MLA");
+  EXPECT_EQ(choice("cpu", mla_spec(), {.backend = "torch_native,CPU_MLA"}), "TORCH_NATIVE_MLA,CPU_MLA");
+  AttentionSpec spec = mla_spec();
+  spec.kv_dtype = KvCacheDType::fp8_e4m3;
+  spec.page_size = 7;
+  spec.needs = {Feature::verify};
+  EXPECT_EQ(choice("cpu", spec), "CPU_MLA,CPU_MLA");
+  EXPECT_EQ(choice("cpu", deepseek_sparse()), "none,none");
+  EXPECT_THAT(refusal("cpu", mla_spec(), {.backend = "CPU_ATTN"}),
+              HasSubstr("from 16 to 512; --attention-backend CPU_MLA: serves it here"));
+  EXPECT_THAT(refusal("cpu", llama_spec(), {.backend = "CPU_MLA"}),
+              HasSubstr("Reason: ['non-MLA not supported']. Fix: --attention-backend CPU_ATTN"));
+  EXPECT_THAT(refusal("cpu", mla_spec(), {.mla_prefill_backend = "FLASH_ATTN"}),
+              HasSubstr("compute capability not supported"));
+  EXPECT_THAT(refusal("sm90", mla_spec(), {.backend = "CPU_MLA"}), HasSubstr("it needs a cpu device"));
+}
+
 TEST(Builtin, FirstChoiceByDevice) {
   for (const char* device : {"sm80", "sm120"})
     EXPECT_EQ(choice(device, llama_8b_spec()), "FLASH_ATTN (FA2),FLASH_ATTN (FA2)") << device;

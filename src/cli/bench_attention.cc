@@ -1,5 +1,6 @@
 // fovea bench attention: CPU_ATTN against the roofline. Prefill is compute-bound: reported as a share of the
 // fp32 FMA peak. Decode must read K and V once: reported as a share of a plain read of the same memory.
+// CPU_MLA's decode multiplies each element of a record for every head: reported as a share of the peak too.
 #include <cstdio>
 
 #include "attention/kv_view.h"
@@ -22,6 +23,13 @@ AttentionBenchCase make_case(const BenchAttentionFlags& flags, bool decode, KvCa
   c.num_heads = flags.num_heads;
   c.num_kv_heads = flags.num_kv_heads;
   c.head_dim = c.v_head_dim = flags.head_dim;
+  if (flags.mla_heads > 0) {
+    c.mla = true;
+    c.num_heads = flags.mla_heads;
+    c.num_kv_heads = 1;
+    c.head_dim = 576;
+    c.v_head_dim = 512;
+  }
   c.page_size = flags.page_size;
   c.kv_dtype = kv_dtype;
   c.kv_layout = kv_layout;
@@ -38,7 +46,8 @@ void run_phase(const BenchAttentionFlags& flags, bool decode, KvCacheDType kv_dt
   const AttentionBenchResult result = bench_cpu_attention(c, pool, 2.0);
   const double gflops = result.flops / result.seconds * 1e-9;
   const double gbps = result.kv_bytes / result.seconds * 1e-9;
-  const double share = decode ? result.read_seconds / result.seconds : gflops / machine.peak_gflops();
+  const bool reads = decode && !c.mla;
+  const double share = reads ? result.read_seconds / result.seconds : gflops / machine.peak_gflops();
   const char* phase = decode ? "decode" : "prefill";
   if (flags.json) {
     JsonRow row;
@@ -60,7 +69,7 @@ void run_phase(const BenchAttentionFlags& flags, bool decode, KvCacheDType kv_dt
       phase, c.num_heads, c.num_kv_heads, c.head_dim, c.kv_len, c.batch, c.page_size,
       std::string(to_string(kv_dtype)).c_str(), std::string(to_string(kv_layout)).c_str(),
       result.seconds * 1e3, gflops, gbps);
-  if (decode)
+  if (reads)
     std::printf("         %.0f %% of a plain read of the same K and V in turn (%.2f GB/s)\n", share * 100,
                 result.kv_bytes / result.read_seconds * 1e-9);
   else
@@ -78,6 +87,8 @@ Status run_bench_attention(const BenchAttentionFlags& flags) {
   FOVEA_TRY(given, read_kv_layout(flags.kv_layout));
   const KvLayout layout = given == KvLayout::auto_ ? KvLayout::hnd : given;
   FOVEA_RETURN_IF_ERROR(check_layout(layout, kv_dtype, flags.page_size, flags.head_dim));
+  if (flags.mla_heads > 0 && layout != KvLayout::hnd && layout != KvLayout::nhd)
+    return invalid("--kv-layout " + flags.kv_layout + ": MLA's records are contiguous; use hnd or nhd");
   if (flags.num_heads % flags.num_kv_heads != 0)
     return invalid("--heads " + std::to_string(flags.num_heads) + " must be a multiple of --kv-heads " +
                    std::to_string(flags.num_kv_heads));

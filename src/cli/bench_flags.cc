@@ -23,7 +23,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   add_profile_flags(model, f.model.model);
   add_model_flags(model, f.model.model);
   auto& attention =
-      *bench.add_subcommand("attention", "CPU_ATTN against the FMA peak and the read bandwidth");
+      *bench.add_subcommand("attention", "CPU_ATTN or CPU_MLA against the FMA peak and the read bandwidth");
   start_group(attention, "Benchmark");
   one_of(attention.add_option("--phase", f.attention.phase), {"prefill", "decode", "both"})
       ->capture_default_str();
@@ -35,6 +35,12 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   attention.add_option("--kv-heads", f.attention.num_kv_heads)
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  attention
+      .add_option("--mla", f.attention.mla_heads,
+                  "CPU_MLA in place of CPU_ATTN: query heads over one record of 576 elements a token")
+      ->check(CLI::Range(1, 1024))
+      ->excludes("--heads")
+      ->excludes("--kv-heads");
   attention.add_option("--head-dim", f.attention.head_dim)->check(CLI::Range(16, 512))->capture_default_str();
   attention.add_option("--page-size", f.attention.page_size)
       ->check(CLI::Range(1, 1024))

@@ -69,14 +69,21 @@ void list_cells(const BackendRows& rows, bool json) {
 void print_speed(const BackendRows& rows, int threads, bool json) {
   ThreadPool pool(threads);
   if (!json)
-    std::printf("%-14s %-8s %14s %10s %10s   8/2 heads, D 128, bf16 cache, %d threads\n", "backend", "phase",
-                "us", "GFLOP/s", "KV GB/s", pool.size());
+    std::printf(
+        "%-16s %-8s %14s %10s %10s   8/2 heads, D 128 (MLA: 8 heads, D 576), bf16 cache, %d threads\n",
+        "backend", "phase", "us", "GFLOP/s", "KV GB/s", pool.size());
   for (const auto* row : rows)
     for (const Phase phase : {Phase::prefill, Phase::decode}) {
       if (!row->info->capability.phases.has(phase)) continue;
       AttentionBenchCase c;
       c.num_heads = 8;
       c.num_kv_heads = 2;
+      if (row->info->capability.features.has(Feature::mla)) {
+        c.mla = true;
+        c.num_kv_heads = 1;
+        c.head_dim = 576;
+        c.v_head_dim = 512;
+      }
       const bool decode = phase == Phase::decode;
       c.kv_len = decode ? 4096 : 512;
       c.q_len = decode ? 1 : c.kv_len;
@@ -94,7 +101,7 @@ void print_speed(const BackendRows& rows, int threads, bool json) {
         std::puts(out.str().c_str());
         continue;
       }
-      std::printf("%-14s %-8s %14.1f %10.2f %10.2f   %d x %d rows, %d keys\n",
+      std::printf("%-16s %-8s %14.1f %10.2f %10.2f   %d x %d rows, %d keys\n",
                   std::string(row->info->name).c_str(), std::string(to_string(phase)).c_str(), us, gflops,
                   gbps, c.batch, c.q_len, c.kv_len);
     }

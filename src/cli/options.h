@@ -148,6 +148,7 @@ struct BenchAttentionFlags {
   int num_heads = 32, num_kv_heads = 8, head_dim = 128, page_size = 16;
   std::string kv_cache_dtype = "bfloat16";
   std::string kv_layout = "hnd";
+  int mla_heads = 0;  ///< of CPU_MLA, which is measured in place of CPU_ATTN; 0 = CPU_ATTN
   bool json = false;
 };
 

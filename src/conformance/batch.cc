@@ -227,21 +227,23 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
     place_pages(problem, layout);
   const KvCacheDType dtype = kv_dtype_of(spec);
   KvView& kv = args_.kv;
-  kv = paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
+  latent_ = spec.use_mla;
+  kv = latent_ ? latent_view(dtype, page_size, spec.head_dim)
+               : paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
   FOVEA_CHECK(check_layout(layout.kv, dtype, page_size, spec.head_dim).ok());
   if (layout.place == KvPlace::gaps) spread(kv, layout.kv == KvLayout::nhd, spec.num_kv_heads, layout.kv_gap);
   allocate_cache(layout);
   kv.num_pages = num_pages_;
   kv.k = k_.data();
-  kv.v = v_.data();
+  kv.v = latent_ ? k_.data() : v_.data();
   kv.k_scale = k_scale_of(spec);
   kv.v_scale = v_scale_of(spec);
   if (has_token_scales(dtype)) {  // [pages, S, Hkv]
     k_scales_.assign(static_cast<size_t>(num_pages_ * page_size * spec.num_kv_heads),
                      std::numeric_limits<float>::quiet_NaN());
-    v_scales_ = k_scales_;
+    if (!latent_) v_scales_ = k_scales_;
     kv.k_scales = k_scales_.data();
-    kv.v_scales = v_scales_.data();
+    kv.v_scales = latent_ ? kv.k_scales : v_scales_.data();
     kv.scale_page_stride = int64_t{page_size} * spec.num_kv_heads;
     kv.scale_slot_stride = spec.num_kv_heads;
     kv.scale_head_stride = 1;
@@ -311,12 +313,15 @@ void Batch::allocate_cache(const Layout& layout) {
     return region;
   };
   k_ = place(kv.k_page_stride, k_used_);
-  v_ = place(kv.v_page_stride, v_used_);
+  if (latent_)
+    kv.v_page_stride = kv.k_page_stride;
+  else
+    v_ = place(kv.v_page_stride, v_used_);
 }
 
 /// Stores token `j` in its slot.
 void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpec& spec) {
-  if (k_.data() == nullptr || v_.data() == nullptr) return;  // upload_args() reports it
+  if (args_.kv.k == nullptr || args_.kv.v == nullptr) return;  // upload_args() reports it
   const KvView& kv = args_.kv;
   const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
   const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
@@ -329,14 +334,14 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
       v_scale = s.v_scales[j * heads + h];
       const int64_t at = (page * kv.page_size + slot) * heads + h;
       k_scales_[at] = k_scale;
-      v_scales_[at] = v_scale;
+      if (!latent_) v_scales_[at] = v_scale;
     }
     const int64_t k_at = page * kv.k_page_stride + h * kv.k_head_stride + slot * kv.k_slot_stride;
     const int64_t v_at = page * kv.v_page_stride + h * kv.v_head_stride + kv.v_slot(slot);
     for (int64_t e = 0; e < d; ++e)
       put(k_.data(), kv.dtype, k_at + (packed ? e / x * kv.k_chunk_stride + e % x : e),
           s.k[(j * heads + h) * d + e], k_scale);
-    for (int64_t e = 0; e < dv; ++e)
+    for (int64_t e = 0; e < dv && !latent_; ++e)
       put(v_.data(), kv.dtype, v_at + (packed ? e * kv.v_dim_stride : e), s.v[(j * heads + h) * dv + e],
           v_scale);
   }
@@ -381,7 +386,7 @@ Result<const std::byte*> Batch::upload_queries(DeviceSession& session) const {
 
 Result<AttentionArgs> Batch::upload_args(DeviceSession& session) const {
   AttentionArgs args = args_;
-  if (k_.data() == nullptr || v_.data() == nullptr)
+  if (args.kv.k == nullptr || args.kv.v == nullptr)
     return Error{ErrorCode::internal, "this system does not map the " +
                                           std::to_string(num_pages_ * args.kv.k_page_stride) +
                                           " elements of a cache whose offsets pass 2^31; raise ulimit -v"};
@@ -391,10 +396,12 @@ Result<AttentionArgs> Batch::upload_args(DeviceSession& session) const {
                         : session.put_parts(region.data(), region.size(), used);
   };
   FOVEA_TRY(k, put_cache(k_, k_used_));
-  FOVEA_TRY(v, put_cache(v_, v_used_));
   args.q = q;
-  args.kv.k = k;
-  args.kv.v = v;
+  args.kv.k = args.kv.v = k;
+  if (!latent_) {
+    FOVEA_TRY(v, put_cache(v_, v_used_));
+    args.kv.v = v;
+  }
   const auto put = [&](const float*& array, const std::vector<float>& host) -> Status {
     if (array == nullptr) return {};
     FOVEA_TRY(device, session.put(host.data(), host.size() * sizeof(float)));
@@ -404,7 +411,10 @@ Result<AttentionArgs> Batch::upload_args(DeviceSession& session) const {
   FOVEA_RETURN_IF_ERROR(put(args.sinks, sinks_));
   FOVEA_RETURN_IF_ERROR(put(args.alibi_slopes, slopes_));
   FOVEA_RETURN_IF_ERROR(put(args.kv.k_scales, k_scales_));
-  FOVEA_RETURN_IF_ERROR(put(args.kv.v_scales, v_scales_));
+  if (latent_)
+    args.kv.v_scales = args.kv.k_scales;
+  else
+    FOVEA_RETURN_IF_ERROR(put(args.kv.v_scales, v_scales_));
   return args;
 }
 

@@ -114,6 +114,7 @@ class Batch {
   std::vector<std::vector<int32_t>> pages_;  // per sequence
   int64_t num_pages_ = 0;
   std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
+  bool latent_ = false;  // MLA: v_ and v_scales_ are empty
   std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
   AlignedArray<std::byte> q_;
   HostRegion k_, v_;

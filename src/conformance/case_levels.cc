@@ -60,13 +60,17 @@ void CaseSpace::add_columns(const Capability& c) {
       levels(Knob::invariance).push_back({v, index_of<Invariance>(v, static_cast<int>(Invariance::count_))});
     if (cell.column == "graph") levels(Knob::graph).push_back({v, index_of<GraphSupport>(v, 4)});
   }
+  const bool mla = c.features.has(Feature::mla);
   levels(Knob::v_head_dim) = {{"same", kSameHeadDim}};
-  for (const int d : {128, 64, 512, 33, 24, 256})
+  for (const int d : mla ? std::vector<int>{512, 256, 64, 24} : std::vector<int>{128, 64, 512, 33, 24, 256})
     if (c.v_head_dims.has(d) && c.head_dims.has(d) && num_levels(Knob::v_head_dim) < 5)
       levels(Knob::v_head_dim).push_back({std::to_string(d), d});
   for (const Cell& cell : cells(c))  // those that "same" cannot reach
     if (const int d = to_int(cell.value); cell.column == "v_head_dims" && cell.claimed && !c.head_dims.has(d))
       levels(Knob::v_head_dim).push_back({cell.value, d});
+  const auto& sizes = levels(Knob::head_dim);
+  if (mla && std::ranges::none_of(sizes, [&](const Level& l) { return c.v_head_dims.has(l.value); }))
+    levels(Knob::v_head_dim).erase(levels(Knob::v_head_dim).begin());  // no record is all V
   for (const auto& [knob, feature] : {std::pair{Knob::kv_sharing, Feature::kv_sharing},
                                       {Knob::fp64, Feature::fp64_accumulate},
                                       {Knob::head_scales, Feature::per_head_scales}}) {
@@ -77,6 +81,7 @@ void CaseSpace::add_columns(const Capability& c) {
   levels(Knob::invariance).insert(levels(Knob::invariance).begin(), {"not tested", -1});
   move_to_front(levels(Knob::dtype), static_cast<int>(DType::f32));
   move_to_front(levels(Knob::page_size), c.preferred_page_size);
+  if (mla) move_to_front(levels(Knob::head_dim), 576);
   move_to_front(levels(Knob::head_dim), 64);
   move_to_front(levels(Knob::kv_layout), static_cast<int>(KvLayout::hnd));
 }
@@ -137,6 +142,7 @@ void CaseSpace::add_memory() {
   const auto level = [](auto value) { return static_cast<int>(value); };
   levels(Knob::kv_heads) = {{"1", 1}, {"2", 2},   {"3", 3},   {"4", 4},    {"5", 5},
                             {"8", 8}, {"16", 16}, {"32", 32}, {"128", 128}};
+  if (backend_.capability.features.has(Feature::mla)) levels(Knob::kv_heads).resize(1);
   levels(Knob::batch) = {{"edges", level(BatchLevel::edges)},
                          {"mixed", level(BatchLevel::mixed)},
                          {"holes", level(BatchLevel::holes)},

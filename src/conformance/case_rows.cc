@@ -78,7 +78,8 @@ std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Wei
     }
     // Prefer V with the head size of Q and K where that is allowed.
     const auto v = static_cast<size_t>(Knob::v_head_dim);
-    if (const int drawn = std::exchange(row[v], 0); !allowed(row) || random.chance(10)) row[v] = drawn;
+    const int percent = backend_.capability.features.has(Feature::mla) ? 70 : 10;
+    if (const int drawn = std::exchange(row[v], 0); !allowed(row) || random.chance(percent)) row[v] = drawn;
     for (size_t k = 0; k < fixed.size(); ++k)
       if (fixed[k] != kUnset) row[k] = fixed[k];
     if (allowed(row)) rows.push_back(std::move(row));
@@ -87,13 +88,15 @@ std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Wei
 }
 
 std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const bool mla = backend_.capability.features.has(Feature::mla);
+  using Ints = std::vector<int>;
   const Weights weights = {
       {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16)}},
       {Knob::kv_dtype,
        {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3)}},
       {Knob::page_size, {1, 16, 16, 32, 64, 128}},
-      {Knob::head_dim, {64, 96, 128, 128, 192, 256}},
-      {Knob::gqa_ratio, {1, 2, 4, 5, 7, 8, 16}},
+      {Knob::head_dim, mla ? Ints{576, 576, 576, 288, 64} : Ints{64, 96, 128, 128, 192, 256}},
+      {Knob::gqa_ratio, mla ? Ints{1, 8, 16, 16, 32, 64, 128} : Ints{1, 2, 4, 5, 7, 8, 16}},
       {Knob::kv_heads, {1, 2, 4, 8, 8}},
       {Knob::window, {-1, -1, -1, 99, 699}},
       {Knob::sink, {value_of(SinkLevel::none), value_of(SinkLevel::none), value_of(SinkLevel::drawn)}},
@@ -107,14 +110,16 @@ std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Level
 }
 
 std::vector<Levels> CaseSpace::large_rows(uint64_t seed, int count, const Levels& fixed) const {
+  const bool mla = backend_.capability.features.has(Feature::mla);
+  using Ints = std::vector<int>;
   const Weights weights = {
       {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16), value_of(DType::f32)}},
       {Knob::kv_dtype,
        {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3),
         value_of(KvCacheDType::int8_per_token_head)}},
       {Knob::page_size, {16, 16, 64, 128, 544}},
-      {Knob::head_dim, {16, 64, 64, 128}},
-      {Knob::gqa_ratio, {1, 2, 4}},
+      {Knob::head_dim, mla ? Ints{576, 576, 288, 64} : Ints{16, 64, 64, 128}},
+      {Knob::gqa_ratio, mla ? Ints{1, 2, 4, 16, 64, 128} : Ints{1, 2, 4}},
       {Knob::kv_heads, {1, 1, 2}},
       {Knob::type,
        {value_of(AttentionType::decoder), value_of(AttentionType::decoder),

@@ -154,6 +154,8 @@ bool CaseSpace::allowed_memory(const Levels& row) const {
   // "same" needs a head size that V may have; other levels must differ from it.
   if (head_dim && v_head_dim) {
     if (*v_head_dim == *head_dim) return false;
+    // V is a part of MLA's records.
+    if (*v_head_dim > *head_dim && backend_.capability.features.has(Feature::mla)) return false;
     if (*v_head_dim == kSameHeadDim && !backend_.capability.v_head_dims.has(*head_dim)) return false;
   }
   // On a GPU each run of a case beyond 2^31 poisons gigabytes: such cases are not repeated.

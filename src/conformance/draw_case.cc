@@ -12,7 +12,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// Multiply-adds of one problem: bounds the time of a case. A few large ones may exceed it.
 constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000, kChunksBudget = 1'000'000'000;
-constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70;
+constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70, kLargePercentOfMla = 20;
+/// MLA's records are eight times as long as usual heads, and its heads are many.
+constexpr int64_t kMlaBudget = 9'000'000, kLargeMlaBudget = 160'000'000;
 constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
 /// Elements of all queries and outputs, and of all keys and values, of one problem.
 constexpr int64_t kMostElements = int64_t{1} << 22;
@@ -108,15 +110,20 @@ class CaseDrawer {
     return lengths;
   }
 
+  int64_t usual_budget() { return spec().use_mla ? kMlaBudget : kBudget; }
   /// Maximum rows x keys over all sequences; at least 1.
-  int64_t budget(int64_t multiply_adds = kBudget) {
+  int64_t budget(int64_t multiply_adds = 0) {
+    if (multiply_adds == 0) multiply_adds = usual_budget();
     return std::max<int64_t>(
         64, multiply_adds / (int64_t{spec().num_heads} * (spec().head_dim + spec().v_head_dim)));
   }
   /// The budget of levels that test large sizes.
   int64_t large_budget() {
-    const int percent = small_heads() ? kLargePercentOfSmallHeads : kLargePercent;
-    return budget(random_.chance(percent) ? kLargeBudget : kBudget);
+    const int percent = small_heads()    ? kLargePercentOfSmallHeads
+                        : spec().use_mla ? kLargePercentOfMla
+                                         : kLargePercent;
+    const int64_t large = spec().use_mla ? kLargeMlaBudget : kLargeBudget;
+    return budget(random_.chance(percent) ? large : usual_budget());
   }
   bool small_heads() { return spec().num_heads * (spec().head_dim + spec().v_head_dim) <= kSmallHeads; }
   /// Maximum rows of queries and outputs, or of keys and values, over all sequences.

@@ -52,6 +52,7 @@ float k_scale_of(const AttentionSpec& spec) {
 }
 
 float v_scale_of(const AttentionSpec& spec) {
+  if (spec.use_mla) return k_scale_of(spec);
   return is_fp8(kv_dtype_of(spec)) ? 0.021f : 1.0f;
 }
 
@@ -87,27 +88,38 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
   s.v.resize(int64_t{n_k} * spec.num_kv_heads * spec.v_head_dim);
   for (float& x : s.q)
     x = round_to(spec.dtype, values.qk_gain * random.normal());
+  // Equal scores of MLA are those of Q = 0, as its V is a part of K.
+  const float k_gain = spec.use_mla && values.qk_gain == 0 ? 1.0f : values.qk_gain;
   for (float& x : s.k)
-    x = values.qk_gain * random.normal();
+    x = k_gain * random.normal();
   for (float& x : s.v)
     x = random.normal();
+  // Where V is stored: for MLA, at the beginning of each record.
+  std::vector<float>& stored = spec.use_mla ? s.k : s.v;
+  const int width = spec.use_mla ? spec.head_dim : spec.v_head_dim;
   if (values.coded_v)
     for (size_t i = 0; i < s.v.size(); ++i) {
       const size_t head = i / static_cast<size_t>(spec.v_head_dim);  // row * Hkv + head
-      s.v[i] = static_cast<float>(
-                   (head / spec.num_kv_heads + head % spec.num_kv_heads + i % spec.v_head_dim) % 7) -
-               3.0f;
+      const size_t d = i % static_cast<size_t>(spec.v_head_dim);
+      stored[head * static_cast<size_t>(width) + d] =
+          static_cast<float>((head / spec.num_kv_heads + head % spec.num_kv_heads + d) % 7) - 3.0f;
     }
   if (has_token_scales(kv))  // tokens of different magnitudes, some all zero
     for (int j = 0; j < n_k; ++j)
-      for (int64_t e = 0, width = int64_t{spec.num_kv_heads} * spec.v_head_dim; e < width; ++e)
-        s.v[j * width + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];
+      for (int64_t e = 0, row = int64_t{spec.num_kv_heads} * width; e < row; ++e)
+        stored[j * row + e] *= std::array{1.0f, 0.25f, 4.0f, 0.0f, 1.0f}[static_cast<size_t>(j) % 5];
   std::vector<float> k_scales, v_scales;
   for (int h = 0; h < spec.num_kv_heads; ++h) {
     k_scales.push_back(k_scale_of(spec) * k_head_scale(spec, h));
     v_scales.push_back(v_scale_of(spec) * v_head_scale(spec, h));
   }
   round_to_cache(kv, k_scales, spec.head_dim, s.k, s.k_scales);
+  if (spec.use_mla) {
+    for (int64_t j = 0; j < n_k; ++j)
+      std::copy_n(s.k.begin() + j * spec.head_dim, spec.v_head_dim, s.v.begin() + j * spec.v_head_dim);
+    s.v_scales = s.k_scales;
+    return s;
+  }
   round_to_cache(kv, v_scales, spec.v_head_dim, s.v, s.v_scales);
   return s;
 }

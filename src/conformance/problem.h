@@ -15,7 +15,7 @@ struct Sequence {
   int n_q = 0, n_k = 0;
   std::vector<float> q;  ///< [n_q, Hq, D]
   std::vector<float> k;  ///< [n_k, Hkv, D]
-  std::vector<float> v;  ///< [n_k, Hkv, Dv]
+  std::vector<float> v;  ///< [n_k, Hkv, Dv]; MLA: a copy of the beginning of each k
   /// [n_k, Hkv], for a cache with a scale for each token and head: k and v are integers times these scales.
   std::vector<float> k_scales, v_scales;
   std::vector<Span> spans;

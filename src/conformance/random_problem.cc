@@ -61,10 +61,12 @@ class Drawer {
     const std::vector<Dims> dims = {{16, 16},   {24, 24},   {32, 32},   {64, 64},   {64, 64},   {72, 72},
                                     {80, 80},   {96, 96},   {112, 112}, {128, 128}, {128, 128}, {160, 160},
                                     {192, 192}, {192, 128}, {256, 256}, {64, 256},  {512, 512}, {576, 512},
-                                    {1, 1},     {5, 3},     {33, 40}};
-    const Dims d = pick_if<Dims>(random_, dims,
-                                 [&](Dims x) { return c_.head_dims.has(x.qk) && c_.v_head_dims.has(x.v); },
-                                 {c_.head_dims.smallest(), c_.v_head_dims.smallest()});
+                                    {1, 1},     {5, 3},     {33, 40},   {288, 256}, {48, 32}};
+    const bool mla = c_.features.has(Feature::mla);
+    const Dims d = pick_if<Dims>(
+        random_, dims,
+        [&](Dims x) { return c_.head_dims.has(x.qk) && c_.v_head_dims.has(x.v) && (!mla || x.v <= x.qk); },
+        {c_.head_dims.smallest(), c_.v_head_dims.smallest()});
     spec().head_dim = d.qk;
     spec().v_head_dim = d.v;
     struct Heads {
@@ -86,7 +88,8 @@ class Drawer {
                                                     {16, 16},
                                                     {64, 32}});
     spec().num_heads = h.q;
-    spec().num_kv_heads = h.kv;
+    spec().num_kv_heads = mla ? 1 : h.kv;
+    spec().use_mla = mla;
     spec().scale = 1.0f / std::sqrt(static_cast<float>(spec().head_dim)) *
                    random_.pick(std::vector<float>{1, 1, 1, 0.7f, 0.4f, 1.7f, -0.8f});
   }

@@ -99,6 +99,7 @@ Output reference(const Problem& problem, ThreadPool& pool) {
   exact.spec.fp64_accumulate = true;
   exact.spec.page_size = 16;
   exact.spec.needs = {};
+  exact.spec.use_mla = exact.spec.use_sparse = false;  // Sequence::v is a copy of V in the records
   Layout plain;
   plain.poison_invisible = false;
   return run(*make_torch_native(), exact, plain, pool);
@@ -121,7 +122,7 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 
 std::vector<Isa> isas_of(const BackendInfo& backend) {
   // Plain loops, kernels from a backend library, and kernels that don't run on the CPU.
-  if (backend.name == "TORCH_NATIVE" || !backend.library.empty() ||
+  if (backend.name == "TORCH_NATIVE" || backend.name == "TORCH_NATIVE_MLA" || !backend.library.empty() ||
       backend.capability.device != DeviceKind::cpu)
     return {detect_isa()};
   std::vector<Isa> isas;

@@ -85,6 +85,7 @@ Uses uses_of(const Case& c, const Output& want, const Output& textbook) {
   use(has_head_scales(spec), Feature::per_head_scales);
   use(c.second.has_value(), Feature::kv_sharing);
   use(true, Feature::lse);
+  use(spec.use_mla, Feature::mla);
   int with_rows = 0;
   for (const Sequence& s : c.problem.seqs) {
     with_rows += s.n_q > 0;

@@ -67,6 +67,7 @@ PRIORITIES = {
                           "FLASHINFER_MLA_SPARSE"],
     ("Ampere/Hopper", True): ["FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA", "FLASHMLA_SPARSE"],
     ("CPU", False): ["CPU_ATTN", "TORCH_NATIVE"],
+    ("CPU", True): ["CPU_MLA", "TORCH_NATIVE_MLA"],
 }
 
 # SGLang's: page size > 1, speculative decoding, MLA, sliding window, multimodal.
@@ -77,7 +78,7 @@ SGLANG = {
     "Torch Native": "no no no no no",
     "FlashMLA": "yes yes yes no no",
 }
-ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", "")]
+ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", ""), ("CPU_MLA", ""), ("TORCH_NATIVE_MLA", "")]
 FLEX = [("FLEX_ATTENTION", "CPU")]
 ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}

@@ -121,7 +121,7 @@ const std::vector<Expected>& expectations() {
       {"qwen3-0.6b", full, ordinary},
       {"deepseek-v3",
        mla,
-       {"none", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA",
+       {"CPU_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA",
         "FLASH_ATTN / FLASH_ATTN_MLA", "TRTLLM_RAGGED / FLASHINFER_MLA", "FLASH_ATTN / TRITON_MLA",
         "ROCM_AITER_MLA", "ASCEND"}},
       {"gpt-oss-20b", full, sinks},
@@ -286,7 +286,8 @@ TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
         for (const Reason& reason : candidate.reasons)
           texts.push_back(reason.text);
         const auto refused = Contains("partial multimodal token full attention not supported");
-        if (candidate.backend->absent.empty() || name == kFlex) {
+        const bool mla = candidate.backend->capability.features.has(Feature::mla);
+        if ((candidate.backend->absent.empty() && !mla) || name == kFlex) {
           EXPECT_THAT(texts, Not(refused)) << name << " on " << device;
         } else if (candidate.backend->capability.device == DeviceKind::cuda) {
           EXPECT_THAT(texts, refused) << name << " on " << device;
@@ -316,26 +317,33 @@ TEST(ExplainModels, DeepseekIsMlaOnly) {
   EXPECT_THAT(reasons_against(llama.kinds[0].decode, "FLASHMLA"), Contains("non-MLA not supported"));
 }
 
-TEST(ExplainModels, DeepseekOnACpuIsRefusedInVllmsWords) {
+TEST(ExplainModels, DeepseekOnACpuIsServedByItsMlaBackend) {
   const Selection selection = consider_model("deepseek-v3", "cpu");
   ASSERT_EQ(selection.kinds.size(), 1u);
-  EXPECT_FALSE(selection.complete());
-  const PhaseSelection& decode = selection.kinds[0].decode;
+  EXPECT_EQ(choice(selection.kinds[0].decode), "CPU_MLA");
+  EXPECT_EQ(choice(selection.kinds[0].prefill), "CPU_MLA");
+  const auto named = select({.backend = "CPU_ATTN"}, shapes_of("deepseek-v3").specs, {}, project_backends());
+  ASSERT_FALSE(named.ok());
+  EXPECT_THAT(named.error().message,
+              StartsWith("Selected backend CPU_ATTN is not valid for this configuration. Reason: "
+                         "['head_size not supported', 'MLA not supported']. Fix: the model has 576 (QK) and "
+                         "512 (V); CPU_ATTN takes multiples of 8 from 16 to 512; --attention-backend "
+                         "CPU_MLA: serves it here"));
+}
+
+TEST(ExplainModels, SparseMlaOnACpuIsRefusedInVllmsWords) {
+  const Selection selection = consider_model("deepseek-v3.2", "cpu");
+  const PhaseSelection& decode = selection.kinds.at(0).decode;
   EXPECT_EQ(decode.backend, nullptr);
   EXPECT_EQ(decode.if_built, nullptr);
-  EXPECT_THAT(reasons_against(decode, "CPU_ATTN"), Contains("MLA not supported"));
-  EXPECT_THAT(reasons_against(decode, "TORCH_NATIVE"), Contains("MLA not supported"));
-  const auto chosen = select({}, shapes_of("deepseek-v3").specs, {}, project_backends());
+  EXPECT_THAT(reasons_against(decode, "CPU_MLA"), Contains("sparse not supported"));
+  const auto chosen = select({}, shapes_of("deepseek-v3.2").specs, {}, project_backends());
   ASSERT_FALSE(chosen.ok());
   EXPECT_THAT(
       chosen.error().message,
       StartsWith("No valid attention backend found for cpu with AttentionSelectorConfig(head_size=576, "
                  "dtype=bfloat16, kv_cache_dtype=auto, block_size=None, use_mla=True"));
-  EXPECT_THAT(chosen.error().message, HasSubstr("CPU_ATTN: ["));
-  const auto named = select({.backend = "CPU_ATTN"}, shapes_of("deepseek-v3").specs, {}, project_backends());
-  ASSERT_FALSE(named.ok());
-  EXPECT_THAT(named.error().message,
-              StartsWith("Selected backend CPU_ATTN is not valid for this configuration. Reason: ['"));
+  EXPECT_THAT(chosen.error().message, HasSubstr("CPU_MLA: ["));
 }
 
 TEST(ExplainModels, SparseMlaNeedsHopperOrBlackwell) {

@@ -54,7 +54,7 @@ struct Cache {
   Cache(const AttentionBenchCase& c, int64_t pages_each) {
     const int64_t tokens = c.batch * pages_each * c.page_size * c.num_kv_heads;
     k = stored(c.kv_dtype, tokens * c.head_dim);
-    v = stored(c.kv_dtype, tokens * c.v_head_dim);
+    if (!c.mla) v = stored(c.kv_dtype, tokens * c.v_head_dim);
     if (has_token_scales(c.kv_dtype)) {
       scales = AlignedArray<float>(static_cast<size_t>(2 * tokens));
       std::fill_n(scales.data(), scales.size(), kInt8Scale);
@@ -65,12 +65,14 @@ struct Cache {
   }
 
   KvView view(const AttentionBenchCase& c) const {
-    KvView view = paged_view(c.kv_layout, c.kv_dtype, c.num_kv_heads, c.page_size, c.head_dim, c.v_head_dim);
+    KvView view =
+        c.mla ? latent_view(c.kv_dtype, c.page_size, c.head_dim)
+              : paged_view(c.kv_layout, c.kv_dtype, c.num_kv_heads, c.page_size, c.head_dim, c.v_head_dim);
     view.k = k.data();
-    view.v = v.data();
+    view.v = c.mla ? k.data() : v.data();
     if (scales.size() > 0) {
       view.k_scales = scales.data();
-      view.v_scales = scales.data() + scales.size() / 2;
+      view.v_scales = c.mla ? view.k_scales : scales.data() + scales.size() / 2;
     }
     return view;
   }
@@ -101,6 +103,7 @@ AttentionSpec spec_of(const AttentionBenchCase& c) {
   spec.dtype = c.dtype;
   spec.page_size = c.page_size;
   spec.kv_dtype = c.kv_dtype;
+  spec.use_mla = c.mla;
   set_layout(spec, c.kv_layout);
   return spec;
 }
@@ -113,7 +116,7 @@ double median(std::vector<double> v) {
 }  // namespace
 
 AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool, double min_seconds) {
-  return bench_attention(*make_cpu_attn(), c, pool, min_seconds);
+  return bench_attention(c.mla ? *make_cpu_mla() : *make_cpu_attn(), c, pool, min_seconds);
 }
 
 AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionBenchCase& c, ThreadPool& pool,
@@ -121,8 +124,10 @@ AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionB
   using Clock = std::chrono::steady_clock;
   const int64_t pages_each = (c.kv_len + c.page_size - 1) / c.page_size;
   AttentionBenchResult result;
-  const double row_bytes = (c.head_dim + c.v_head_dim) * static_cast<double>(size_of(c.kv_dtype)) +
-                           (has_token_scales(c.kv_dtype) ? 2 * static_cast<double>(sizeof(float)) : 0.0);
+  const double scale_bytes = has_token_scales(c.kv_dtype) ? static_cast<double>(sizeof(float)) : 0.0;
+  const double row_bytes =
+      (c.head_dim + (c.mla ? 0 : c.v_head_dim)) * static_cast<double>(size_of(c.kv_dtype)) +
+      (c.mla ? 1 : 2) * scale_bytes;
   result.kv_bytes = static_cast<double>(c.batch) * c.kv_len * c.num_kv_heads * row_bytes;
   const double seen = static_cast<double>(c.q_len) * (c.kv_len - 0.5 * (c.q_len - 1));  // keys of all rows
   result.flops = 2.0 * c.batch * c.num_heads * (c.head_dim + c.v_head_dim) * seen;
@@ -174,7 +179,7 @@ AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionB
     times.push_back(seconds);
     total += seconds;
     reads.push_back(plain_read_seconds(cache.k.data(), cache.k.size(), pool) +
-                    plain_read_seconds(cache.v.data(), cache.v.size(), pool));
+                    (c.mla ? 0.0 : plain_read_seconds(cache.v.data(), cache.v.size(), pool)));
   }
   result.seconds = median(times);
   result.read_seconds = median(reads);

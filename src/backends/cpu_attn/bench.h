@@ -11,6 +11,7 @@ class ThreadPool;
 struct AttentionBenchCase {
   int num_heads = 32, num_kv_heads = 8;
   int head_dim = 128, v_head_dim = 128;
+  bool mla = false;                                // absorbed: records of head_dim hold K and V, one KV head
   DType dtype = DType::f32;                        // Q and O
   KvCacheDType kv_dtype = KvCacheDType::bfloat16;  // of the cache; a stored type, not auto
   KvLayout kv_layout = KvLayout::hnd;
@@ -22,9 +23,10 @@ struct AttentionBenchCase {
 };
 
 struct AttentionBenchResult {
-  double seconds = 0;       // of one forward call, the median; without planning
-  double flops = 0;         // 2 x Hq x (D + Dv) for each visible (query, key) pair under the causal mask
-  double kv_bytes = 0;      // K and V of all sequences, with the scales of their tokens, each byte once
+  double seconds = 0;  // of one forward call, the median; without planning
+  double flops = 0;    // 2 x Hq x (D + Dv) for each visible (query, key) pair under the causal mask
+  double kv_bytes =
+      0;  // K and V (MLA: records) of all sequences, with the scales of their tokens, each byte once
   double read_seconds = 0;  // of a plain read of the same K and V, interleaved with the calls; the median
   int runs = 0;
 };
@@ -33,7 +35,7 @@ struct AttentionBenchResult {
 /// for about `min_seconds`, after one warm-up run.
 AttentionBenchResult bench_attention(AttentionBackend& backend, const AttentionBenchCase& c, ThreadPool& pool,
                                      double min_seconds = 0.5);
-/// bench_attention() for CPU_ATTN.
+/// bench_attention() for CPU_ATTN, or CPU_MLA.
 AttentionBenchResult bench_cpu_attention(const AttentionBenchCase& c, ThreadPool& pool,
                                          double min_seconds = 0.5);
 

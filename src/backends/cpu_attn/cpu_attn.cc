@@ -5,7 +5,6 @@
 #include <string>
 
 #include "attention/batch_check.h"
-#include "attention/row.h"
 #include "backends/cpu_attn/schedule.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
@@ -15,37 +14,14 @@
 namespace fovea {
 namespace {
 
-constexpr Capability capability() {
-  Capability c;
-  c.dtypes = {DType::f32, DType::f16, DType::bf16};
-  c.kv_dtypes = {KvCacheDType::auto_,
-                 KvCacheDType::float32,
-                 KvCacheDType::float16,
-                 KvCacheDType::bfloat16,
-                 KvCacheDType::fp8_e4m3,
-                 KvCacheDType::fp8_e5m2,
-                 KvCacheDType::int8_per_token_head};
-  c.page_sizes = IntSet::range(1, 1024);
-  c.preferred_page_size = 16;
-  c.head_dims = IntSet::range(16, 512, 8);
-  c.v_head_dims = IntSet::range(16, 512, 8);
-  c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
-             AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,  Feature::softcap,     Feature::sink,
-                Feature::sink_tokens, Feature::alibi,  Feature::spans,       Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
-                Feature::kv_shuffle,  Feature::verify, Feature::native_page, Feature::kv_sharing};
-  c.phases = {Phase::prefill, Phase::decode};
-  c.invariance = {Invariance::run,      Invariance::batch,  Invariance::page_size, Invariance::prefill_chunks,
-                  Invariance::chunking, Invariance::threads};
-  c.device = DeviceKind::cpu;
-  return c;
-}
-constexpr Capability kCapability = capability();
-
 constexpr size_t kWorkspaceAlignment = 64;
 
 constexpr Isa kIsas[] = {Isa::generic, Isa::avx2, Isa::avx512};
+
+/// KernelName::family. MLA's reads V from the widened key.
+std::string family_of(bool mla) {
+  return mla ? "cpu_mla" : "cpu";
+}
 
 struct CpuAttnPlan : Plan {
   AttentionSpec spec;
@@ -60,10 +36,13 @@ struct CpuAttnPlan : Plan {
   /// Kernels are compiled for each instruction set and each type of keys and values.
   std::vector<KernelName> launched() const override {
     std::vector<KernelName> names;
-    const std::string form = spec.kv_x_packed ? " x_packed" : spec.kv_shuffle ? " shuffle" : "";
+    const std::string form = spec.use_mla       ? ""
+                             : spec.kv_x_packed ? " x_packed"
+                             : spec.kv_shuffle  ? " shuffle"
+                                                : "";
     for (const Isa isa : kIsas)
       if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
-        names.push_back({"cpu",
+        names.push_back({family_of(spec.use_mla),
                          std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
                          attn::kSplitKeys, attn::kMaxSplitTokens});
     return names;
@@ -75,7 +54,7 @@ size_t scratch_floats(const attn::ScratchLayout& layout) {
 }
 
 size_t workspace_size(const AttentionSpec& spec, const AttentionLimits& limits) {
-  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim, spec.use_mla);
   const size_t partial_floats =
       static_cast<size_t>(max_partial_records(spec, limits) * attn::record_floats(layout));
   return (scratch_floats(layout) + partial_floats) * sizeof(float);
@@ -90,6 +69,7 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
   p.group = spec.num_heads / spec.num_kv_heads;
   p.d = spec.head_dim;
   p.dv = spec.v_head_dim;
+  p.latent = spec.use_mla;
   const KvView& kv = args.kv;
   p.scale = spec.scale * (kv.k_scale * attn::load_factor(kv.dtype));
   p.v_scale = kv.v_scale * attn::load_factor(kv.dtype);
@@ -142,20 +122,24 @@ void for_each_item(const CpuAttnPlan& plan, size_t n, double work, ThreadPool& p
   pool.parallel_tasks(slots, run_slot, {work});
 }
 
+/// CPU_ATTN and CPU_MLA, which differ in their rows only.
 class CpuAttn : public AttentionBackend {
  public:
-  const BackendInfo& info() const noexcept override { return cpu_attn_info(); }
+  explicit CpuAttn(const BackendInfo& info) : info_(info) {}
+  const BackendInfo& info() const noexcept override { return info_; }
 
   std::vector<KernelName> kernels(const DeviceInfo&) const override {
     std::vector<KernelName> names;
+    const bool mla = info_.capability.features.has(Feature::mla);
     for (const Isa isa : kIsas)
       for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_) && isa <= detect_isa(); ++kv) {
         const auto dtype = static_cast<KvCacheDType>(kv);
         if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
         const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
-        names.push_back({"cpu", name});
+        names.push_back({family_of(mla), name});
+        if (mla) continue;
         for (const char* form : {" x_packed", " shuffle"})
-          names.push_back({"cpu", name + form});
+          names.push_back({family_of(mla), name + form});
       }
     return names;
   }
@@ -172,21 +156,21 @@ class CpuAttn : public AttentionBackend {
     FOVEA_RETURN_IF_ERROR(check_limits(limits));
     const size_t needed = workspace_size(spec, limits);
     if (workspace.size() < needed)
-      return invalid("CPU_ATTN got a workspace of " + std::to_string(workspace.size()) +
+      return invalid(name() + " got a workspace of " + std::to_string(workspace.size()) +
                      " bytes; these limits need " + std::to_string(needed) +
                      ": allocate the size that workspace_bytes() returns");
     if (reinterpret_cast<uintptr_t>(workspace.data()) % kWorkspaceAlignment != 0)
-      return invalid("CPU_ATTN got a workspace that is not aligned to 64 bytes");
+      return invalid(name() + " got a workspace that is not aligned to 64 bytes");
     auto plan = std::make_unique<CpuAttnPlan>();
     plan->page_size = page_size_of(info(), spec);
     FOVEA_RETURN_IF_ERROR(check_batch(spec, limits, meta, plan->page_size));
     const int64_t packed_rows = int64_t{meta.num_tokens()} * (spec.num_heads / spec.num_kv_heads);
     if (packed_rows > INT32_MAX)
-      return invalid("CPU_ATTN got " + std::to_string(packed_rows) +
+      return invalid(name() + " got " + std::to_string(packed_rows) +
                      " rows x heads of a KV group in one step; at most " + std::to_string(INT32_MAX) +
                      " are possible: use smaller chunks");
     plan->spec = spec;
-    plan->layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+    plan->layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim, spec.use_mla);
     plan->scratch = reinterpret_cast<float*>(workspace.data());
     plan->partials = plan->scratch + scratch_floats(plan->layout);
     const int threads = std::min(stream.pool().size(), attn::kMaxSlots);
@@ -222,39 +206,21 @@ class CpuAttn : public AttentionBackend {
   Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     return forward_extend(plan, args, stream);
   }
-};
 
-/// vLLM's row.
-const Capability& documented() {
-  using namespace rows;
-  static const Capability row = vllm({.dtypes = kFloats,
-                                      .kv_dtypes = kKvAuto,
-                                      .page_sizes = IntSet::any(),
-                                      .head_dims = {32, 64, 80, 96, 112, 128, 160, 192, 224, 256},
-                                      .types = kAllTypes,
-                                      .features = {Feature::non_causal},
-                                      .device = DeviceKind::cpu});
-  return row;
-}
+ private:
+  std::string name() const { return std::string(info_.name); }
+
+  const BackendInfo& info_;
+};
 
 }  // namespace
 
-const BackendInfo& cpu_attn_info() {
-  static const BackendInfo info = [] {
-    BackendInfo i;
-    i.name = "CPU_ATTN";
-    i.aliases = {"cpu", "intel_amx"};
-    i.capability = kCapability;
-    i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
-    i.documented = &documented();
-    i.families = {"cpu"};
-    return i;
-  }();
-  return info;
+std::unique_ptr<AttentionBackend> make_cpu_attn() {
+  return std::make_unique<CpuAttn>(cpu_attn_info());
 }
 
-std::unique_ptr<AttentionBackend> make_cpu_attn() {
-  return std::make_unique<CpuAttn>();
+std::unique_ptr<AttentionBackend> make_cpu_mla() {
+  return std::make_unique<CpuAttn>(cpu_mla_info());
 }
 
 }  // namespace fovea

@@ -1,5 +1,5 @@
 #pragma once
-// CPU_ATTN: vectorised, threaded, paged attention for x86-64 with run-time dispatch.
+// CPU_ATTN and CPU_MLA: vectorised, threaded, paged attention for x86-64 with run-time dispatch.
 #include <memory>
 
 #include "fovea/attention_backend.h"
@@ -8,5 +8,8 @@ namespace fovea {
 
 const BackendInfo& cpu_attn_info();
 std::unique_ptr<AttentionBackend> make_cpu_attn();
+
+const BackendInfo& cpu_mla_info();
+std::unique_ptr<AttentionBackend> make_cpu_mla();
 
 }  // namespace fovea

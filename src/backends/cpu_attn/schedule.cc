@@ -166,7 +166,7 @@ AttentionSchedule make_schedule(const AttentionSpec& spec, const BatchMeta& meta
 }
 
 int64_t max_partial_records(const AttentionSpec& spec, const AttentionLimits& limits) {
-  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim);
+  const attn::ScratchLayout layout = attn::scratch_layout(spec.head_dim, spec.v_head_dim, spec.use_mla);
   const int64_t bytes = attn::record_floats(layout) * static_cast<int64_t>(sizeof(float));
   const int64_t most = attn::kMaxPartialBytes / bytes;
   // Each split sequence has at most kMaxSplitTokens rows per head, and a record for each of its splits.

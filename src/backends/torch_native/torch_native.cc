@@ -39,6 +39,15 @@ constexpr Capability capability() {
 }
 constexpr Capability kCapability = capability();
 
+constexpr Capability mla_capability() {
+  Capability c = capability();
+  c.types = {AttentionType::decoder};
+  c.features = {Feature::mla, Feature::verify,      Feature::tree_mask,  Feature::non_causal,
+                Feature::lse, Feature::native_page, Feature::kv_sharing, Feature::fp64_accumulate};
+  return c;
+}
+constexpr Capability kMlaCapability = mla_capability();
+
 struct TorchNativePlan : Plan {
   AttentionSpec spec;
   BatchMeta meta;
@@ -53,7 +62,8 @@ struct TorchNativePlan : Plan {
 
 class TorchNative : public AttentionBackend {
  public:
-  const BackendInfo& info() const noexcept override { return torch_native_info(); }
+  explicit TorchNative(const BackendInfo& info) : info_(info) {}
+  const BackendInfo& info() const noexcept override { return info_; }
 
   /// 0: a row's state is on its thread's stack.
   Result<size_t> workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const override {
@@ -85,6 +95,9 @@ class TorchNative : public AttentionBackend {
   Status forward_decode(const Plan& plan, const AttentionArgs& args, Stream& stream) override {
     return forward_extend(plan, args, stream);
   }
+
+ private:
+  const BackendInfo& info_;
 };
 
 /// SGLang's row of its Torch Native backend.
@@ -108,6 +121,7 @@ const BackendInfo& torch_native_info() {
     i.capability = kCapability;
     i.description = "Reference implementation in plain loops, optionally fp64; slow";
     i.documented = &documented();
+    i.mla_sibling = "TORCH_NATIVE_MLA";
     i.families = {"reference"};
     return i;
   }();
@@ -115,7 +129,23 @@ const BackendInfo& torch_native_info() {
 }
 
 std::unique_ptr<AttentionBackend> make_torch_native() {
-  return std::make_unique<TorchNative>();
+  return std::make_unique<TorchNative>(torch_native_info());
+}
+
+const BackendInfo& torch_native_mla_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "TORCH_NATIVE_MLA";
+    i.capability = kMlaCapability;
+    i.description = "MLA, absorbed, in plain loops, optionally fp64; slow";
+    i.families = {"reference"};
+    return i;
+  }();
+  return info;
+}
+
+std::unique_ptr<AttentionBackend> make_torch_native_mla() {
+  return std::make_unique<TorchNative>(torch_native_mla_info());
 }
 
 }  // namespace fovea

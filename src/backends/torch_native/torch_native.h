@@ -10,4 +10,8 @@ namespace fovea {
 const BackendInfo& torch_native_info();
 std::unique_ptr<AttentionBackend> make_torch_native();
 
+/// The same for MLA's absorbed form.
+const BackendInfo& torch_native_mla_info();
+std::unique_ptr<AttentionBackend> make_torch_native_mla();
+
 }  // namespace fovea

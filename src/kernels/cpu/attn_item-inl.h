@@ -1,6 +1,7 @@
 #pragma once
 // The mainloop: the rows of one work item over its key tiles, split by split. Included by attn_<isa>.cc.
 #include "kernels/cpu/attn_combine-inl.h"
+#include "kernels/cpu/attn_latent-inl.h"
 #include "kernels/cpu/attn_params.h"
 #include "kernels/cpu/attn_pv-inl.h"
 #include "kernels/cpu/attn_qk-inl.h"
@@ -42,8 +43,8 @@ inline void load_queries(const attn::Params& a, const attn::Item& item, float* q
   }
 }
 
-/// Computes one work item.
-template <class T>
+/// Computes one work item; of MLA, with kRowLanes lanes for its rows (0 = other attention).
+template <class T, int kRowLanes = 0>
 class ItemRun {
  public:
   ItemRun(const attn::Params& a, const attn::Item& item, float* scratch)
@@ -61,7 +62,15 @@ class ItemRun {
         combined_(states(scratch + a.layout.state[1])) {}
 
   void run() {
-    load_queries(a_, item_, q_);
+    if constexpr (kRowLanes > 0) {
+      switch (a_.dtype) {
+        case DType::f32: load_query_columns<kRowLanes, float>(a_, item_, q_); break;
+        case DType::f16: load_query_columns<kRowLanes, fp16>(a_, item_, q_); break;
+        case DType::bf16: load_query_columns<kRowLanes, bf16>(a_, item_, q_); break;
+      }
+    } else {
+      load_queries(a_, item_, q_);
+    }
     const int64_t zero_floats = a_.layout.dp > a_.layout.dvp ? a_.layout.dp : a_.layout.dvp;
     __builtin_memset(zeros_, 0, static_cast<size_t>(zero_floats) * sizeof(float));
     if (item_.partial >= 0) clear_records();
@@ -101,7 +110,7 @@ class ItemRun {
   /// Ends the current split, if any, and begins `next` (-1 = none).
   void close_split(int next) {
     if (split_ >= 0) {
-      for (int r = 0; r < item_.rows; ++r)
+      for (int r = 0; r < item_.rows && kRowLanes == 0; ++r)
         current_.l[r] = reduce_add(load(lanes_ + r * attn::kPadFloats));
       if (item_.partial >= 0) {
         store_records();
@@ -118,9 +127,11 @@ class ItemRun {
     }
     split_ = next;
     if (next < 0) return;
-    const int rows = (item_.rows + 3) / 4 * 4;
-    for (int r = 0; r < rows; ++r)
+    const int rows = kRowLanes > 0 ? kRowLanes : (item_.rows + 3) / 4 * 4;
+    for (int r = 0; r < rows; ++r) {
       current_.m[r] = -__builtin_inff();
+      current_.l[r] = 0.0f;
+    }
     __builtin_memset(lanes_, 0, sizeof(float) * static_cast<size_t>(rows * attn::kPadFloats));
     __builtin_memset(current_.o, 0, sizeof(float) * static_cast<size_t>(rows * a_.layout.dvp));
   }
@@ -148,6 +159,8 @@ class ItemRun {
   }
 
   void add_tile(const Tile<T>& tile, const Tile<T>* next) {
+    if constexpr (kRowLanes > 0)
+      return add_latent_tile<kRowLanes>(a_, item_, tile, next, q_, scores_, k_, alpha_, current_);
     if (item_.rows >= attn::kWidenRows || a_.kv.x_packed) {
       const float* k_rows[attn::kTileKeys];
       const float* v_rows[attn::kTileKeys];
@@ -296,15 +309,24 @@ class ItemRun {
   bool any_combined_ = false;
 };
 
+template <class T>
+void run_item_of(const attn::Params& a, const attn::Item& item, float* scratch) {
+  if (!a.latent) return ItemRun<T>(a, item, scratch).run();
+  if (item.rows <= 16) return ItemRun<T, 16>(a, item, scratch).run();
+  if (item.rows <= 32) return ItemRun<T, 32>(a, item, scratch).run();
+  if (item.rows <= 48) return ItemRun<T, 48>(a, item, scratch).run();
+  return ItemRun<T, 64>(a, item, scratch).run();
+}
+
 inline void run_item(const attn::Params& a, const attn::Item& item, float* scratch) {
   if (mutated(Mutation::instance_missing) && a.kv.dtype == KvCacheDType::fp8_e5m2) return;
   switch (a.kv.dtype) {
-    case KvCacheDType::float32: return ItemRun<float>(a, item, scratch).run();
-    case KvCacheDType::float16: return ItemRun<fp16>(a, item, scratch).run();
-    case KvCacheDType::bfloat16: return ItemRun<bf16>(a, item, scratch).run();
-    case KvCacheDType::fp8_e4m3: return ItemRun<e4m3>(a, item, scratch).run();
-    case KvCacheDType::fp8_e5m2: return ItemRun<e5m2>(a, item, scratch).run();
-    case KvCacheDType::int8_per_token_head: return ItemRun<int8_t>(a, item, scratch).run();
+    case KvCacheDType::float32: return run_item_of<float>(a, item, scratch);
+    case KvCacheDType::float16: return run_item_of<fp16>(a, item, scratch);
+    case KvCacheDType::bfloat16: return run_item_of<bf16>(a, item, scratch);
+    case KvCacheDType::fp8_e4m3: return run_item_of<e4m3>(a, item, scratch);
+    case KvCacheDType::fp8_e5m2: return run_item_of<e5m2>(a, item, scratch);
+    case KvCacheDType::int8_per_token_head: return run_item_of<int8_t>(a, item, scratch);
     default: __builtin_unreachable();  // the backend rejects other types
   }
 }

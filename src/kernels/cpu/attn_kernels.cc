@@ -23,7 +23,7 @@ const Kernels& current_kernels() {
   return kGenericKernels;
 }
 
-ScratchLayout scratch_layout(int d, int dv) {
+ScratchLayout scratch_layout(int d, int dv, bool latent) {
   ScratchLayout l;
   int64_t end = 0;
   const auto take = [&end](int64_t floats) {
@@ -39,8 +39,8 @@ ScratchLayout scratch_layout(int d, int dv) {
     state = take(kBlockRows * (2 + l.dvp));
   l.lanes = take(int64_t{kBlockRows} * kPadFloats);
   l.alpha = take(kBlockRows);
-  l.k = take(kTileKeys * l.dp);
-  l.v = take(kTileKeys * l.dvp);
+  l.k = take(kTileKeys * (latent ? round_up(d, kPadPanel) : l.dp));
+  l.v = take(latent ? 0 : kTileKeys * l.dvp);
   l.zeros = take(std::max(l.dp, l.dvp));
   l.size = end;
   return l;

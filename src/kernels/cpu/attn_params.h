@@ -84,6 +84,7 @@ struct Params {
   ScratchLayout layout;
   int32_t num_heads = 0, num_kv_heads = 0, group = 1;  // group = num_heads / num_kv_heads
   int32_t d = 0, dv = 0;                               // multiples of 8
+  bool latent = false;                                 // MLA: V is the first dv elements of each key
   float scale = 1.0f;    // of q . k as loaded: the spec's scale x the layer's K scale x the load factor
   float v_scale = 1.0f;  // of V as loaded
   float softcap = 0.0f;
@@ -115,7 +116,8 @@ extern const Kernels kAvx512Kernels;
 /// The kernels for current_isa().
 const Kernels& current_kernels();
 
-ScratchLayout scratch_layout(int d, int dv);
+/// `latent`: no values, which are part of the keys.
+ScratchLayout scratch_layout(int d, int dv, bool latent = false);
 
 /// Floats of one partial result: m, l, padding, O [dvp].
 int64_t record_floats(const ScratchLayout& layout);
