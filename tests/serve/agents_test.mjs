@@ -1,4 +1,4 @@
-// The APIs that agents and other vendors' clients use: Anthropic's Messages, OpenAI's Responses, Ollama's.
+// The APIs that agents and other vendors' clients use: Anthropic's Messages, OpenAI's Responses, Ollama's; and LangChain.
 // Usage: agents_test.mjs PROGRAM TEMPLATES
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -20,6 +20,7 @@ const maybe = async (name) => {
 const anthropic = await maybe("@anthropic-ai/sdk");
 const openai = await maybe("openai");
 const ollama = await maybe("ollama");
+const langchain = await maybe("@langchain/openai");
 
 const SUM = "What is 275 + 148?";
 const TOOL = { city: { enum: ["Oslo", "Rome"] } };
@@ -263,5 +264,34 @@ describe("Ollama's client", { skip: !ollama }, () => {
     assert.equal(typeof (await api.version()).version, "string");
     await assert.rejects(api.chat({ ...ask, model: "none" }), /does not exist/);
     await assert.rejects(api.chat({ ...ask, messages: [{ role: "user", content: "x", images: ["AA=="] }] }), /text only/);
+  });
+});
+
+describe("LangChain", { skip: !langchain }, () => {
+  let server, chat;
+  before(async () => {
+    server = await startServer(program, "--served-model-name", "demo", "--chat-template", join(templates, "qwen3.jinja"), "--reasoning-parser", "none");
+    chat = (fields) => new langchain.ChatOpenAI({ model: "demo", apiKey: "none", maxRetries: 0, maxTokens: 60, temperature: 1, configuration: { baseURL: `${server.url}/v1` }, ...fields });
+  });
+  after(() => server?.stop());
+
+  test("withStructuredOutput", async () => {
+    for (const method of ["jsonSchema", "functionCalling"]) {
+      const { city } = await chat().withStructuredOutput({ title: "place", ...parameters }, { method, strict: true }).invoke("Where is it warm?");
+      assert.ok(["Oslo", "Rome"].includes(city), method);
+    }
+  });
+
+  test("bindTools, whole and streamed", async () => {
+    const weather = { type: "function", function: { name: "weather", description: "The weather", parameters } };
+    for (const api of [chat(), chat({ useResponsesApi: true })]) {
+      const bound = api.bindTools([weather], { tool_choice: "weather", parallel_tool_calls: false });
+      const answer = await bound.invoke(SUM);
+      assert.deepEqual(answer.tool_calls.map((call) => call.name), ["weather"]);
+      assert.ok(["Oslo", "Rome"].includes(answer.tool_calls[0].args.city));
+      let whole;
+      for await (const chunk of await bound.stream(SUM)) whole = whole ? whole.concat(chunk) : chunk;
+      assert.ok(["Oslo", "Rome"].includes(whole.tool_calls[0].args.city));
+    }
   });
 });

@@ -22,8 +22,13 @@ CHATS = ["What is 275 + 148?", "Reverse the word lantern.", "Spell 318.", "Hello
 LENGTHS = [1, 2, 5, 12, 30, 60, 120, 250]
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "ages": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 2, "maxItems": 9}},
+          "required": ["name", "ages"], "additionalProperties": False}
+TOOLS = [{"name": "trip", "input_schema": {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"], "additionalProperties": False}}]
+
+
 def questions():
-    """(path, body) of all requests: completions and chats, greedy and seeded, one answer and two, long prompts."""
+    """(path, body) of all requests: completions, chats and messages, greedy and seeded, one answer and two, long prompts, forms, tools."""
     out = []
     for i, length in enumerate(LENGTHS):
         for k in range(3):
@@ -31,7 +36,14 @@ def questions():
             out.append(("/v1/completions", {"prompt": prompt, "max_tokens": length, "ignore_eos": True, "temperature": 0}))
             seeded = {"messages": [{"role": "user", "content": CHATS[(i + k) % len(CHATS)]}], "max_tokens": length, "temperature": 0.8, "seed": 100 * i + k, "n": 1 + k % 2}
             out.append(("/v1/chat/completions", seeded))
-    return [(path, {**body, "stream": True, "stream_options": {"include_usage": True}}) for path, body in out]
+        chat = {"messages": seeded["messages"], "max_tokens": length, "temperature": 0.8, "seed": i}
+        functions = [{"type": "function", "function": {"name": tool["name"], "parameters": tool["input_schema"]}} for tool in TOOLS]
+        out.append(("/v1/chat/completions", {**chat, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}))
+        out.append(("/v1/chat/completions", {**chat, "tools": functions, "tool_choice": "required"}))
+        out.append(("/v1/messages", {**chat, "system": "Be kind."}))
+        out.append(("/v1/messages", {**chat, "tools": TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}))
+    options = {"stream_options": {"include_usage": True}}
+    return [(path, {**body, "stream": True, **(options if path != "/v1/messages" else {})}) for path, body in out]
 
 
 class Broken(Exception):
@@ -50,11 +62,40 @@ async def read_stream(reader):
         rest += (await reader.readexactly(size + 2))[:-2]
         *events, rest = rest.split(b"\n\n")
         for event in events:
-            if event.startswith(b"data: "):
-                yield event[6:]
+            if b"data: " in event:
+                yield event[event.index(b"data: ") + 6 :]
     if rest:
         raise Broken(f"half an event at the end: {rest!r}")
     await reader.readline()
+
+
+def chat_of(event):
+    """An event of a message as one of a chat; b"[DONE]" at the end, None if it says nothing."""
+    kind = event["type"]
+    start = {"id": "", "choices": []}
+    if kind == "message_stop":
+        return b"[DONE]"
+    if kind == "message_start":
+        usage = event["message"]["usage"]
+        return {**start, "prompt": usage["input_tokens"] + usage["cache_read_input_tokens"]}
+    if kind == "content_block_start":
+        return {**start, "choices": [{"index": 0, "delta": {"content": event["content_block"].get("name", "")}, "finish_reason": None}]}
+    if kind == "content_block_delta":
+        delta = event["delta"]
+        return {**start, "choices": [{"index": 0, "delta": {"content": delta.get("text") or delta.get("partial_json") or ""}, "finish_reason": None}]}
+    if kind == "message_delta":
+        usage = event["usage"]
+        counts = {"prompt_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"], "completion_tokens": usage["output_tokens"]}
+        return {**start, "choices": [{"index": 0, "delta": {}, "finish_reason": event["delta"]["stop_reason"]}], "usage": counts}
+    return None
+
+
+def said(choice):
+    """The text of a part of an answer, or the names and arguments of its calls."""
+    if "text" in choice:
+        return choice["text"]
+    calls = [call["function"].get("name", "") + call["function"]["arguments"] for call in choice["delta"].get("tool_calls", [])]
+    return (choice["delta"].get("content") or "") + "".join(calls)
 
 
 async def ask(server, question, leave_after=None):
@@ -73,10 +114,14 @@ async def ask(server, question, leave_after=None):
                 return None, first, count
             if done:
                 raise Broken(f"after [DONE]: {data!r}")
-            if data == b"[DONE]":
+            event = data if data == b"[DONE]" else json.loads(data)
+            if path == "/v1/messages" and "error" not in event:
+                event = chat_of(event)
+            if event is None:
+                continue
+            if event == b"[DONE]":
                 done = True
                 continue
-            event = json.loads(data)
             if "error" in event:
                 raise Broken(f"error event: {event}")
             ident.add(event["id"])
@@ -85,7 +130,7 @@ async def ask(server, question, leave_after=None):
                 i = choice["index"]
                 if i in finishes:
                     raise Broken(f"choice {i} goes on after its end: {event}")
-                texts[i] = texts.get(i, "") + (choice["text"] if "text" in choice else choice["delta"].get("content") or "")
+                texts[i] = texts.get(i, "") + said(choice)
                 if choice["finish_reason"]:
                     finishes[i] = choice["finish_reason"]
         if not done or len(finishes) != body.get("n", 1) or usage is None or len(ident) != 1:
