@@ -50,7 +50,7 @@ endfunction()
 # command line with and without CUDA, so that a compiler cache serves both builds.
 function(fovea_cuda_headers)
   foreach(source IN LISTS ARGN)
-    if(FOVEA_CUDA AND source MATCHES "_cuda(_test)?\\.cc$|/(device|profile|c_api|plugin|ops|tune|engine)/cuda/|/kernels/cuda/tiles/")
+    if(FOVEA_CUDA AND source MATCHES "_cuda(_test)?\\.cc$|/(device|profile|c_api|plugin|ops|tune|engine|flex)/cuda/|/kernels/cuda/tiles/")
       foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -isystem${folder})
       endforeach()

@@ -332,10 +332,10 @@ typedef struct fovea_flex_args {
   const fovea_tensor* out; /* as q, of Dv */
   const fovea_tensor* lse; /* [B, Sq, Hq] or [Tq, Hq] fp32, or null */
   const fovea_tensor*
-      q_offsets; /* [B + 1] from 0; this and the next two are in host memory, also for a GPU */
+      q_offsets; /* [B + 1] from 0; this and the next three are in host memory, also for a GPU */
   const fovea_tensor* kv_offsets; /* [B + 1] from 0 */
   const fovea_tensor* kv_lens;    /* [B]; with page_table instead of kv_offsets */
-  const fovea_tensor* page_table; /* [B, n] int32, on the CPU also int64 */
+  const fovea_tensor* page_table; /* [B, n] */
   int64_t* blocks; /* [3], or null: receives how many blocks of rows and 128 keys the mask leaves empty,
                       partial and full */
 } fovea_flex_args;

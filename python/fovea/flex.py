@@ -49,8 +49,8 @@ def flex_attention(
 
     q [B, Hq, Sq, D], k [B, Hkv, Sk, D], v [B, Hkv, Sk, Dv] of float32, float16 or bfloat16 and any strides but the last; layout
     "bshd": [B, S, H, D], as FlashAttention's. Query head h reads kv head h // (Hq // Hkv). With q_offsets [B + 1]: q [Tq, Hq, D],
-    and k, v [T, Hkv, D] with kv_offsets [B + 1], or pages [pages, page, Hkv, D] with kv_lens [B] and page_table [B, n]. Offsets and
-    lengths are arrays of the CPU.
+    and k, v [T, Hkv, D] with kv_offsets [B + 1], or pages [pages, page, Hkv, D] with kv_lens [B] and page_table [B, n]. Offsets,
+    lengths and tables are arrays of the CPU.
 
     mask: a condition over b, h, q, k, qlen, klen and buffers; "" = every key is seen. score: a number over these and s, the scaled
     product of query and key; "" = s. buffers: arrays of one or two dimensions of int32, float32 or bool (on the CPU also int64) on
@@ -81,12 +81,11 @@ def flex_attention(
         rows = (q_shape[0], q_shape[2], q_shape[1]) if swapped else q_shape[:-1]
         lse = framework.empty(rows, "float32", q)
         args["lse"] = describe_written(lse, "lse")
-    args["page_table"] = None if page_table is None else describe(page_table)
     same_device(args["q"], **{name: arg for name, arg in args.items() if name != "q" and arg is not None})
     if swapped:
         for name in ("q", "k", "v", "out"):
             args[name] = _transposed(args[name])
-    for name, array in (("q_offsets", q_offsets), ("kv_offsets", kv_offsets), ("kv_lens", kv_lens)):
+    for name, array in (("q_offsets", q_offsets), ("kv_offsets", kv_offsets), ("kv_lens", kv_lens), ("page_table", page_table)):
         args[name] = None if array is None else describe(array)
     fields = Fields(CFlex)
     fields.put_all(args)

@@ -190,8 +190,7 @@ class FlexCall {
       FOVEA_RETURN_IF_ERROR(read_pages(q, q.size(1), q.size(2), {"pages"}));
       FOVEA_TRY(lens, indices(host, a_.kv_lens, {"kv_lens", kIndex, {{"B", seqs}}}));
       meta.kv_lens = lens;
-      const auto types = arguments_.on_cpu() ? kIndex : std::initializer_list<Element>{Element::i32};
-      FOVEA_TRY(table, arguments_.take(a_.page_table, {"page_table", types, {{"B", seqs}, {"n"}}}));
+      FOVEA_TRY(table, host.take(a_.page_table, {"page_table", kIndex, {{"B", seqs}, {"n"}}}));
       FOVEA_TRY(pages, narrow(table, "page_table"));
       meta.page_table = pages;
       meta.page_table_stride = table.size(1);

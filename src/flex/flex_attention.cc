@@ -12,6 +12,7 @@
 #include "device/stream.h"
 #include "flex/bind.h"
 #include "flex/cpu_attention.h"
+#include "flex/gpu_attention.h"
 #include "flex/program.h"
 
 namespace fovea {
@@ -106,11 +107,14 @@ Status flex_attention(const FlexProgram& program, std::span<const FlexBuffer> bu
                       Stream& stream, FlexBlocks* blocks) {
   FOVEA_RETURN_IF_ERROR(check_flex_spec(spec, args.kv));
   FOVEA_TRY(bound, flex::bind(program.program(), buffers));
-  if (!stream.on_cpu())
-    return unsupported("flex_attention runs on the CPU; there are no GPU kernels in this build");
   FOVEA_RETURN_IF_ERROR(check_batch(spec, limits_of(meta), meta, args.kv.page_size));
   if (meta.num_tokens() == 0) return {};
   FOVEA_RETURN_IF_ERROR(check_args(args, spec, args.kv.page_size));
+  if (!stream.on_cpu()) {
+    FOVEA_TRY(step, flex::GpuAttention::plan(program.program(), bound, spec, meta, args, stream));
+    if (blocks != nullptr) *blocks = step->blocks();
+    return step->run();
+  }
   const int slots = std::min(stream.pool().size(), flex::CpuAttention::kMaxSlots);
   AlignedArray<std::byte> scratch(flex::CpuAttention::scratch_bytes(program.program(), spec, slots));
   const flex::CpuAttention step(program.program(), bound, spec, meta);

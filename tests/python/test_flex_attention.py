@@ -1,4 +1,4 @@
-"""flex_attention over numpy on the CPU, and over torch on a GPU where there is one, against the definition in fp64."""
+"""flex_attention over numpy on the CPU against the definition in fp64."""
 
 import sys
 import unittest
