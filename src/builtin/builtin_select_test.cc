@@ -243,10 +243,8 @@ TEST(Builtin, WhatABackendLacksComesBeforeItsKernels) {
 TEST(Builtin, AFixForTheDeviceNamesWhatTheOrderWouldChoose) {
   EXPECT_THAT(refusal("sm90", llama_8b_spec(), {.backend = "trtllm", .page_size = 16}),
               HasSubstr("this one is cuda 9.0; --attention-backend FLASH_ATTN: serves it here."));
-  EXPECT_THAT(
-      refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
-      HasSubstr("this one is cuda 8.0; --attention-backend TRITON_MLA: supports it here, but is not in "
-                "this build."));
+  EXPECT_THAT(refusal("sm80", mla_spec(), {.backend = "FLASHMLA"}),
+              HasSubstr("this one is cuda 8.0; --attention-backend FLASHINFER_MLA: serves it here."));
 }
 
 TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
@@ -261,7 +259,7 @@ TEST(Builtin, AFixOfACombinationIsTrueForTheDevice) {
   mixed.kv_dtype = KvCacheDType::float16;
   EXPECT_THAT(fixes("sm90", mixed, "fa2"), HasSubstr("--kv-cache-dtype auto"));
   EXPECT_THAT(fixes("sm80", mla_spec(), "FLASH_ATTN_MLA"),
-              HasSubstr("TRITON_MLA: supports it, but is not in this build"));
+              HasSubstr("--attention-backend FLASHINFER_MLA: serves it here"));
 }
 
 TEST(Builtin, TheErrorOfAnAutomaticChoiceHasEveryAttentionOfAKind) {

@@ -31,9 +31,11 @@ int claimed(const Row& row, int head_dim, int group) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_); ++kv) {
       AttentionSpec spec;
-      spec.num_heads = 4 * group;
-      spec.num_kv_heads = 4;
-      spec.head_dim = spec.v_head_dim = head_dim;
+      spec.use_mla = row.info->capability.features.has(Feature::mla);
+      spec.num_kv_heads = spec.use_mla ? 1 : 4;
+      spec.num_heads = spec.num_kv_heads * group;
+      spec.head_dim = head_dim;
+      spec.v_head_dim = spec.use_mla ? head_dim - 64 : head_dim;
       spec.scale = 0.1f;
       spec.dtype = dtype;
       spec.kv_dtype = static_cast<KvCacheDType>(kv);
@@ -54,10 +56,11 @@ int claimed(const Row& row, int head_dim, int group) {
 TEST(CudaClaims, EveryTypeAndHeadSizeOfARowHasAKernel) {
   EXPECT_GE(rows().size(), 6u);
   for (const Row& row : rows()) {
+    const bool mla = row.info->capability.features.has(Feature::mla);
     for (const int group : {1, 8})
-      for (int d = 1; d <= 520; ++d)
+      for (int d = mla ? 65 : 1; d <= 584; ++d)
         claimed(row, d, group);
-    EXPECT_GT(claimed(row, 64, 1), 0) << row.info->label();
+    EXPECT_GT(claimed(row, mla ? 576 : 64, 1), 0) << row.info->label();
   }
 }
 

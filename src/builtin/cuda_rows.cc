@@ -63,6 +63,58 @@ Capability portable_capability() {
   return c;
 }
 
+/// Capability of src/kernels/cuda/mla by mma.sync: the absorbed form of DeepSeek's sizes.
+Capability mla_capability() {
+  Capability c;
+  c.dtypes = kHalf;
+  c.kv_dtypes = kKvHalf | kE4m3;
+  c.page_sizes = IntSet::any();
+  c.preferred_page_size = 16;
+  c.head_dims = {576};
+  c.v_head_dims = {512};
+  c.types = kDecoder;
+  c.features = {Feature::mla, Feature::verify,      Feature::non_causal,
+                Feature::lse, Feature::native_page, Feature::kv_sharing};
+  c.phases = kBothPhases;
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::prefill_chunks};
+  c.graph = GraphSupport::always;
+  c.device = DeviceKind::cuda;
+  c.min_compute_capability = 80;
+  return c;
+}
+
+/// The pages that FlashInfer's own has.
+Capability flashinfer_mla_capability() {
+  Capability c = mla_capability();
+  c.page_sizes = {32, 64};
+  c.preferred_page_size = 64;
+  return c;
+}
+
+/// With Hopper's instructions, and those of mla_capability() for what they lack.
+Capability flash_attn_mla_capability() {
+  Capability c = mla_capability();
+  c.page_sizes = IntSet::multiples_of(16);
+  c.min_compute_capability = c.max_compute_capability = 90;
+  return c;
+}
+
+Capability flashmla_capability() {
+  Capability c = flash_attn_mla_capability();
+  c.page_sizes = {64};
+  c.preferred_page_size = 64;
+  return c;
+}
+
+/// Combinations that the MLA kernels lack.
+std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo&) {
+  const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
+  if (!is_another_type(stored, spec.dtype)) return {};
+  return Reason{"a KV cache of " + std::string(to_string(stored)) + " beside queries of " +
+                    std::string(to_string(spec.dtype)) + " not supported",
+                "--kv-cache-dtype auto: the queries' type"};
+}
+
 /// Combinations that the sm80 kernels lack, with what to change.
 std::optional<Reason> check_sm80(const AttentionSpec& spec, const DeviceInfo&) {
   const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
@@ -88,7 +140,8 @@ std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const Attentio
   auto needed = cuda::check_device_kernels(info, spec, device, phase);
   if (!needed) return {};
   return Reason{std::move(*needed),
-                "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
+                spec.use_mla ? "--attention-backend TRITON_MLA: its kernels need at most 99 KiB a block"
+                             : "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
 }
 
 std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const AttentionSpec& spec,
@@ -114,6 +167,10 @@ const Kernels* kernels_of(const BackendInfo& document) {
       {"FLASH_ATTN_DIFFKV", "", {"sm80"}, sm80_capability, check_sm80},
       {"TREE_ATTN", "", {"sm80"}, sm80_capability, check_sm80},
       {"TRITON_ATTN", "", {"portable"}, portable_capability, nullptr},
+      {"TRITON_MLA", "", {"mla_sm80"}, mla_capability, check_mla},
+      {"FLASHINFER_MLA", "", {"mla_sm80"}, flashinfer_mla_capability, check_mla},
+      {"FLASH_ATTN_MLA", "", {"mla_sm90"}, flash_attn_mla_capability, check_mla},
+      {"FLASHMLA", "", {"mla_sm90"}, flashmla_capability, check_mla},
   };
   const auto found = std::ranges::find_if(all, [&document](const Kernels& kernels) {
     return kernels.name == document.name && kernels.version == document.version;

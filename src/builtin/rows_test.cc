@@ -41,7 +41,8 @@ TEST(Rows, EachSetOfCudaKernelsHasItsDocumentsRow) {
   for (const BackendInfo* document : document_rows())
     if (cuda_row(*document)) labels.push_back(document->label());
   EXPECT_THAT(labels, ElementsAre("FLASHINFER (Native)", "FLASH_ATTN (FA2)", "FLASH_ATTN (FA3)",
-                                  "FLASH_ATTN_DIFFKV", "TREE_ATTN", "TRITON_ATTN"));
+                                  "FLASH_ATTN_DIFFKV", "TREE_ATTN", "TRITON_ATTN", "FLASHINFER_MLA",
+                                  "FLASHMLA", "FLASH_ATTN_MLA", "TRITON_MLA"));
 }
 
 TEST(Rows, OnlyCudaKernelsReplaceTheDocumentsRow) {

@@ -80,7 +80,8 @@ SGLANG = {
 }
 ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", ""), ("CPU_MLA", ""), ("TORCH_NATIVE_MLA", "")]
 FLEX = [("FLEX_ATTENTION", "CPU")]
-ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", "")]
+ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", ""),
+           ("FLASHINFER_MLA", ""), ("FLASHMLA", ""), ("FLASH_ATTN_MLA", ""), ("TRITON_MLA", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}
 
 
@@ -121,8 +122,9 @@ class Backends(unittest.TestCase):
     def test_mla_rows(self):
         ids = ["dtypes", "kv_dtypes", "page_sizes", "head_dims", "sink", "sparse", "spans", "dcp", "types", "compute_capability"]
         for name, expected in MLA.items():
-            self.assertEqual(self.values(self.rows[name, ""]["columns"], ids), expected, name)
-            self.assertIs(self.rows[name, ""]["columns"]["mla"], True, name)
+            row = self.rows[name, ""]
+            self.assertEqual(self.values(row.get("documented", row["columns"]), ids), expected, name)
+            self.assertIs(row["columns"]["mla"], True, name)
 
     def test_mla_prefill_rows(self):
         self.assertEqual([row["name"] for row in self.json["mla_prefill"]], list(MLA_PREFILL))

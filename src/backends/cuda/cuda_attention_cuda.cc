@@ -380,7 +380,8 @@ class CudaAttention : public AttentionBackend {
     auto kernel = kernel_on_device(info_, family_, spec, use, limits, device);
     if (kernel) return kernel;
     return Error{kernel.error().code, info_.label() + ": " + kernel.error().message +
-                                          "; --attention-backend TRITON_ATTN needs less"};
+                                          "; --attention-backend " +
+                                          (spec.use_mla ? "TRITON_MLA" : "TRITON_ATTN") + " needs less"};
   }
 
   /// Everything but the schedule.

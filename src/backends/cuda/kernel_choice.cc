@@ -6,6 +6,8 @@
 #include "backends/cuda/step_layout.h"
 #include "fovea/attention.h"
 #include "fovea/result.h"
+#include "kernels/cuda/mla/policy.h"
+#include "kernels/cuda/mla/select.h"
 #include "kernels/cuda/portable/select.h"
 #include "kernels/cuda/simt/select.h"
 #include "kernels/cuda/sm90/select.h"
@@ -56,6 +58,28 @@ Result<KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
   return sm90::select(problem, phase == Phase::decode ? KernelKind::decode : KernelKind::extend);
 }
 
+/// `limits`: null for the question whether there is a kernel.
+Result<KernelInfo> select_mla(mla::Hardware hardware, const AttentionSpec& spec, KernelKind kind,
+                              const AttentionLimits* limits) {
+  FOVEA_TRY(kv, kv_type(spec));
+  mla::Problem p;
+  p.q = query_type(spec.dtype);
+  p.kv = kv;
+  p.head_dim = spec.head_dim;
+  p.v_head_dim = spec.v_head_dim;
+  p.kv_heads = spec.num_kv_heads;
+  p.group = group_of(spec);
+  p.mask = spec.mask;
+  p.other_scores =
+      spec.softcap > 0.0f || spec.has_alibi || spec.has_sink || spec.needs.has(Feature::per_head_scales);
+  p.negative_scale = spec.scale < 0.0f;
+  if (limits != nullptr && limits->tune_for != TuneFor::many_sequences) {
+    const int64_t seqs = limits->tune_for == TuneFor::few_sequences ? 1 : std::max(limits->max_seqs, 1);
+    p.row_tiles = seqs * ((p.group + mla::kRowTile - 1) / mla::kRowTile);
+  }
+  return mla::select(p, hardware, kind);
+}
+
 Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse use,
                           const AttentionLimits& limits, int shared_bytes = kAnySharedBytes) {
   FOVEA_TRY(kv, kv_type(spec));
@@ -70,6 +94,8 @@ Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse us
       FOVEA_TRY(problem, hopper_problem(spec));
       return sm90::select(problem, kind_of(use));
     }
+    case Family::mla_sm80: return select_mla(mla::Hardware::sm80, spec, kind_of(use), &limits);
+    case Family::mla_sm90: return select_mla(mla::Hardware::sm90, spec, kind_of(use), &limits);
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
       simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask, shared_bytes};
@@ -115,6 +141,8 @@ std::string_view to_string(Family family) {
     case Family::simt: return "simt";
     case Family::portable: return "portable";
     case Family::sm90: return "sm90";
+    case Family::mla_sm80: return "mla_sm80";
+    case Family::mla_sm90: return "mla_sm90";
   }
   return "?";
 }
@@ -141,7 +169,18 @@ Family sm90_or_sm80(const AttentionSpec& spec, Phase phase) {
   return select_hopper(spec, phase).ok() ? Family::sm90 : Family::sm80;
 }
 
+Family always_mla_sm80(const AttentionSpec&, Phase) {
+  return Family::mla_sm80;
+}
+
+Family mla_sm90_or_sm80(const AttentionSpec& spec, Phase) {
+  return select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr).ok() ? Family::mla_sm90
+                                                                                 : Family::mla_sm80;
+}
+
 FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
+  if (info.capability.features.has(Feature::mla))
+    return info.capability.min_compute_capability == 90 ? mla_sm90_or_sm80 : always_mla_sm80;
   if (info.name == "TRITON_ATTN") return always_portable;
   if (info.name == "FLASH_ATTN" && info.version == "FA3") return sm90_or_sm80;
   if (info.name != "FLASHINFER" || tensor_cores.value_or(false)) return always_sm80;
@@ -151,6 +190,10 @@ FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
 FamilyReason explain_family(const BackendInfo& info, const AttentionSpec& spec, Phase phase) {
   const FamilyOf families = family_of(info);
   FamilyReason out{families(spec, phase), {}};
+  if (families == mla_sm90_or_sm80) {
+    const auto hopper = select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr);
+    out.why = hopper.ok() ? "Hopper's own instructions" : hopper.error().message;
+  }
   if (families != sm90_or_sm80) return out;
   const auto hopper = select_hopper(spec, phase);
   out.why = !hopper.ok()             ? hopper.error().message

@@ -17,6 +17,8 @@ enum class Family : uint8_t {
   simt,      ///< CUDA cores, decode of 16-bit queries with few heads
   portable,  ///< any dtype, head size, mask and layout
   sm90,      ///< Hopper instructions (wgmma, TMA), 16-bit queries
+  mla_sm80,  ///< absorbed MLA on tensor cores, 16-bit queries
+  mla_sm90,  ///< the same with Hopper instructions
 };
 std::string_view to_string(Family family);
 
@@ -32,6 +34,10 @@ Family sm80_or_simt(const AttentionSpec& spec, Phase phase);
 Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
 /// sm90 where it has a kernel for the phase (sm90::select), else sm80.
 Family sm90_or_sm80(const AttentionSpec& spec, Phase phase);
+
+Family always_mla_sm80(const AttentionSpec& spec, Phase phase);
+/// mla_sm90 where it has a kernel (mla::select), else mla_sm80.
+Family mla_sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 
 /// The family function of a row of the registry. `tensor_cores` applies to FLASHINFER's decode
 /// (AttentionConfig::flashinfer_use_tensor_cores).

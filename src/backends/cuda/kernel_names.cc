@@ -84,12 +84,13 @@ struct HeadSizes {
 /// Head sizes that kernels are compiled for, and one that uses a wider kernel.
 constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},
                                     {96, 96},   {128, 128}, {192, 128}, {192, 192}, {136, 136},
-                                    {144, 144}, {256, 256}, {264, 264}, {512, 512}};
+                                    {144, 144}, {256, 256}, {264, 264}, {512, 512}, {576, 512}};
 constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
 
 /// Layers that use different kernels, all within the row's claims.
 std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
   std::vector<AttentionSpec> out;
+  const bool mla = info.capability.features.has(Feature::mla);
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_); ++kv)
       for (const HeadSizes sizes : kHeadSizes)
@@ -97,8 +98,9 @@ std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
           for (const bool window : {false, true})
             for (const bool softcap : {false, true}) {
               AttentionSpec spec;
-              spec.num_kv_heads = 2;
-              spec.num_heads = 2 * group;
+              spec.use_mla = mla;
+              spec.num_kv_heads = mla ? 1 : 2;
+              spec.num_heads = spec.num_kv_heads * group;
               spec.head_dim = sizes.qk;
               spec.v_head_dim = sizes.v;
               spec.scale = 0.1f;

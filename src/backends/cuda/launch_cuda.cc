@@ -1,6 +1,7 @@
 #include "backends/cuda/launch.h"
 
 #include "fovea/result.h"
+#include "kernels/cuda/mla/launch.h"
 #include "kernels/cuda/portable/launch.h"
 #include "kernels/cuda/simt/launch.h"
 #include "kernels/cuda/sm80/launch.h"
@@ -14,6 +15,8 @@ Status launch(const KernelChoice& choice, const AttentionParams& params, int max
     case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream, &record);
     case Family::simt: return simt::launch(choice.kernel, params, max_items, stream, &record);
     case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream, &record);
+    case Family::mla_sm80: return mla::launch_sm80(choice.kernel, params, max_items, stream, &record);
+    case Family::mla_sm90: return mla::launch_sm90(choice.kernel, params, max_items, stream, &record);
     case Family::portable: return portable::launch(choice.kernel, params, max_items, stream, &record);
   }
   return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};
