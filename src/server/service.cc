@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "profile/scopes.h"
+#include "server/anthropic/writer.h"
 #include "server/deadlines.h"
 #include "server/endpoint_steps.h"
 #include "server/endpoints.h"
@@ -32,6 +33,10 @@ bool is_json(std::string_view content_type) {
 
 http::Response json(std::string body) {
   return {200, "application/json", std::move(body)};
+}
+
+bool for_anthropic(const Reply& reply) {
+  return !reply.request().header("anthropic-version").empty();
 }
 
 /// The request routing of the service, without its threads.
@@ -147,11 +152,15 @@ void Router::get(Reply& reply, Route route) {
     case Route::openapi: return reply.respond(json(openapi_json(core_->config.version)));
     case Route::models:
       return reply.respond(
-          json(openai::models_json(core_->config.served_names, core_->created, core_->max_seq_len())));
+          json(for_anthropic(reply)
+                   ? anthropic::models_json(core_->config.served_names, core_->created)
+                   : openai::models_json(core_->config.served_names, core_->created, core_->max_seq_len())));
     case Route::model: {
       const std::string name = reply.request().path.substr(kModelPrefix.size());
       if (const auto error = check_model(*core_, name)) return reply.error(*error);
-      return reply.respond(json(openai::model_json(name, core_->created, core_->max_seq_len())));
+      return reply.respond(json(for_anthropic(reply)
+                                    ? anthropic::model_json(name, core_->created)
+                                    : openai::model_json(name, core_->created, core_->max_seq_len())));
     }
     case Route::server_info: {
       const EngineStats stats = core_->engine ? core_->engine->stats() : EngineStats();

@@ -59,6 +59,12 @@ describe("Anthropic's client", { skip: !anthropic }, () => {
     assert.equal((await api.messages.countTokens({ model, messages: ask.messages })).input_tokens, used(whole.usage)[0]);
   });
 
+  test("models are listed and found", async () => {
+    const listed = await api.models.list();
+    assert.deepEqual(listed.data.map((each) => [each.type, each.id]), [["model", model]]);
+    assert.equal((await api.models.retrieve(model)).display_name, model);
+  });
+
   test("the end of an answer", async () => {
     const short = await api.messages.create({ ...ask, max_tokens: 2 });
     assert.equal(short.stop_reason, "max_tokens");

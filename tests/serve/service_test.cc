@@ -258,6 +258,10 @@ TEST_F(ServiceTest, MessagesHaveTheirOwnErrorsAndKeys) {
   const auto count =
       send("POST", "/v1/messages/count_tokens", body, {kJson[0], {"x-api-key", "key"}})->answer();
   EXPECT_THAT(count.body, StartsWith("{\"input_tokens\":"));
+  const auto models = get("/v1/models", {{"x-api-key", "key"}, {"anthropic-version", "2023-06-01"}});
+  EXPECT_THAT(models.body,
+              StartsWith(R"({"data":[{"type":"model","id":"stub","display_name":"stub","created_at":"2)"));
+  EXPECT_THAT(models.body, HasSubstr(R"("has_more":false,"first_id":"stub","last_id":"other/name"})"));
 }
 
 TEST_F(ServiceTest, ResponsesAreAnswered) {

@@ -4,6 +4,7 @@
 
 #include "server/openai/block_writer.h"
 #include "server/openai/json_writer.h"
+#include "server/openai/utc.h"
 
 namespace fovea::anthropic {
 namespace {
@@ -154,6 +155,25 @@ class MessageWriter final : public openai::BlockWriter {
 std::unique_ptr<openai::AnswerWriter> make_message_writer(const MessageHead& head,
                                                           const openai::GenerationRequest& request) {
   return std::make_unique<MessageWriter>(head, request);
+}
+
+std::string model_json(std::string_view name, int64_t created) {
+  std::string out = R"({"type":"model","id":)";
+  append_string(out, name);
+  out += ",\"display_name\":";
+  append_string(out, name);
+  return out + ",\"created_at\":\"" + openai::utc_time(created) + "\"}";
+}
+
+std::string models_json(std::span<const std::string> names, int64_t created) {
+  std::string out = "{\"data\":[";
+  for (size_t i = 0; i < names.size(); ++i)
+    out += (i ? "," : "") + model_json(names[i], created);
+  out += "],\"has_more\":false,\"first_id\":";
+  append_string(out, names.front());
+  out += ",\"last_id\":";
+  append_string(out, names.back());
+  return out + "}";
 }
 
 std::string count_json(size_t tokens) {

@@ -1,9 +1,8 @@
 #include "server/ollama/writer.h"
 
-#include <ctime>
-
 #include "server/openai/block_writer.h"
 #include "server/openai/json_writer.h"
+#include "server/openai/utc.h"
 
 namespace fovea::ollama {
 namespace {
@@ -16,22 +15,10 @@ using openai::Usage;
 using Kind = openai::AnswerDelta::Kind;
 using Clock = std::chrono::steady_clock;
 
-/// "2026-11-26T12:30:00.5Z"; `seconds`: since 1970.
-std::string utc(int64_t seconds, int64_t nanoseconds = 0) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char text[64];
-  const size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::string fraction = std::to_string(1'000'000'000 + nanoseconds);
-  fraction[0] = '.';
-  return std::string(text, length) + fraction + "Z";
-}
-
 std::string now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   const int64_t all = std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
-  return utc(all / 1'000'000'000, all % 1'000'000'000);
+  return openai::utc_time(all / 1'000'000'000, all % 1'000'000'000);
 }
 
 int64_t nanoseconds(double seconds) {
@@ -182,7 +169,7 @@ std::string models_json(std::span<const std::string> names, const ModelFacts& fa
       out += ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"context_length\":";
       append_integer(out, facts.max_seq_len);
     } else {
-      out += ",\"modified_at\":\"" + utc(facts.created) + "\"";
+      out += ",\"modified_at\":\"" + openai::utc_time(facts.created) + "\"";
     }
     out += '}';
   }
@@ -201,7 +188,7 @@ std::string show_json(const ModelFacts& facts) {
   out += std::string("},\"capabilities\":[") + (facts.generates ? "\"completion\"" : "\"embedding\"");
   if (facts.tools) out += ",\"tools\"";
   if (facts.thinks) out += ",\"thinking\"";
-  return out + "],\"modified_at\":\"" + utc(facts.created) + "\"}";
+  return out + "],\"modified_at\":\"" + openai::utc_time(facts.created) + "\"}";
 }
 
 }  // namespace fovea::ollama
