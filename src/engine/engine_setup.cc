@@ -7,6 +7,7 @@
 #include "base/dtype_names.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/absorbed_prefill.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"
@@ -39,7 +40,9 @@ void report(const EngineConfig& config, const std::string& text) {
 int64_t graph_bytes(size_t graphs, const ModelConfig& config) {
   // On an H200 what is loaded after the context takes some MiB.
   constexpr int64_t kCode = int64_t{24} << 20, kNode = 2 << 10;
-  const int64_t nodes = 16 + (config.encoder ? 24 : 12) * static_cast<int64_t>(config.layers.size());
+  // Latent attention multiplies each head's queries and results by a matrix of their own.
+  const int64_t of_layer = (config.encoder ? 24 : 12) + (config.mla ? 4 + 2 * config.num_heads : 0);
+  const int64_t nodes = 16 + of_layer * static_cast<int64_t>(config.layers.size());
   return kCode + static_cast<int64_t>(graphs) * nodes * kNode;
 }
 
@@ -78,6 +81,12 @@ Status EngineSetup::open(const EngineConfig& config) {
   if (model_config.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config.architecture +
                        " is an encoder, which generates no text; use fovea embed");
+  if (model_config.mla) {
+    registry = without_mla_prefill(registry);
+    if (device_.kind != DeviceKind::cpu) {
+      FOVEA_LOG(warning) << "latent attention on a GPU is experimental: its tests have run on CPUs only";
+    }
+  }
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
@@ -179,7 +188,12 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
     spec.page_size = 0;  // to be chosen
     if (std::ranges::find(info.specs, spec) == info.specs.end()) info.specs.push_back(spec);
   }
-  FOVEA_TRY(selection, select(config.attention, info.specs, device_, registry));
+  AttentionConfig settings = config.attention;
+  if (model_config.mla) {
+    for (const std::string& warning : drop_mla_prefill(settings))
+      FOVEA_LOG(warning) << warning;
+  }
+  FOVEA_TRY(selection, select(settings, info.specs, device_, registry));
   if (size_of(info.kv_dtype) == 0)  // a backend can read it, but no kernel writes it
     return unsupported("--kv-cache-dtype " + std::string(to_string(info.kv_dtype)) +
                        " can't be stored by this build; allowed are " + stored_kv_cache_dtypes());

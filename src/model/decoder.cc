@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -23,6 +24,23 @@ int64_t mlp_bytes(const MlpBlock& mlp) {
 int64_t mlp_bytes_per_token(const MlpBlock& mlp) {
   const auto* experts = std::get_if<MoeBlock>(&mlp);
   return experts ? experts->bytes_per_token() : mlp_bytes(mlp);
+}
+
+/// A device's 16-bit matrices read rows from multiples of 16 bytes, and heads of latent attention are parts
+/// of rows.
+Status check_heads(const ModelConfig& config, const Ops& ops) {
+  constexpr int kGroup = 8;
+  const MlaConfig& m = config.mla;
+  if (!m || ops.activations() == DType::f32) return {};
+  for (const auto& [key, size] : {std::pair{"qk_nope_head_dim", m.nope_dim},
+                                  {"qk_rope_head_dim", m.rope_dim},
+                                  {"v_head_dim", m.v_dim},
+                                  {"kv_lora_rank", m.kv_rank}})
+    if (size % kGroup != 0)
+      return unsupported(std::string(ops.device().name()) + " can't run " + config.architecture + " with " +
+                         key + " = " + std::to_string(size) +
+                         " in 16 bits; a multiple of 8 is needed, or --dtype float32");
+  return {};
 }
 
 class Decoder final : public Model {
@@ -82,6 +100,7 @@ class Decoder final : public Model {
 
 Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
   FOVEA_CHECK(!arena_ && memory_.empty());
+  FOVEA_RETURN_IF_ERROR(check_heads(config_, ops));
   const bool in_block = ops.packed_format(WeightUse::plain).has_value();
   if (weights_.embedding.source() && !in_block) return needs_host_weights(ops);
   WeightPlacement placement(ops, stream, in_block ? placed_bytes(ops) : 0);

@@ -8,7 +8,7 @@
 namespace fovea {
 namespace {
 
-constexpr int kMaxDim = 1 << 15;
+constexpr int kLargestPart = 1 << 15;
 
 }  // namespace
 
@@ -41,13 +41,13 @@ void read_mla_sizes(Fields& fields, ModelConfig& c, const MlaDefaults& defaults)
   c.layers.assign(static_cast<size_t>(c.num_layers), {});
   MlaConfig& m = c.mla;
   if (fields.find("q_lora_rank"))
-    m.q_rank = fields.small("q_lora_rank", 1, kMaxDim);
+    m.q_rank = fields.small("q_lora_rank", 1, kLargestPart);
   else if (!fields.has("q_lora_rank"))
     m.q_rank = defaults.q_rank;
-  m.kv_rank = fields.small("kv_lora_rank", 1, kMaxDim, defaults.kv_rank);
-  m.nope_dim = fields.small("qk_nope_head_dim", 1, kMaxDim, defaults.nope_dim);
-  m.rope_dim = fields.small("qk_rope_head_dim", 2, kMaxDim, defaults.rope_dim);
-  m.v_dim = fields.small("v_head_dim", 1, kMaxDim, defaults.v_dim);
+  m.kv_rank = fields.small("kv_lora_rank", 1, kLargestPart, defaults.kv_rank);
+  m.nope_dim = fields.small("qk_nope_head_dim", 1, kLargestPart, defaults.nope_dim);
+  m.rope_dim = fields.small("qk_rope_head_dim", 2, kLargestPart, defaults.rope_dim);
+  m.v_dim = fields.small("v_head_dim", 1, kLargestPart, defaults.v_dim);
   if (m.rope_dim % 2 != 0) fields.refuse("qk_rope_head_dim", "it must be even for rotary positions");
   c.num_kv_heads = 1;
   c.head_dim = m.record();

@@ -130,6 +130,18 @@ TEST_F(MlaWeights, TheRoutersBiasKeepsItsType) {
   EXPECT_TRUE(std::equal(bias.begin(), bias.end(), read.data(), read.data() + read.size()));
 }
 
+TEST_F(MlaWeights, DummyWeightsServeEveryTensor) {
+  config_.quantization = {.fp8 = true, .blocks = true};
+  ThreadPool pool(2);
+  Stream stream(pool);
+  const auto model = Model::load(
+      config_, {.dir = "/nowhere", .dtype = DType::bf16, .dummy_weights = true, .seed = 3}, stream);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const auto row = logits(**model);
+  EXPECT_TRUE(std::ranges::all_of(row, [](float x) { return std::isfinite(x); }));
+  EXPECT_NE(row.front(), row.back());
+}
+
 // Matrices that a GPU reads slice by slice are those that the CPU packs.
 TEST_F(MlaWeights, DescribedHeadsAreThoseOfThePackedOnes) {
   test::write_weights(dir_, weights_, DType::bf16);

@@ -313,6 +313,103 @@ TEST_P(Operations, AttentionInputs) {
   }
 }
 
+struct LatentCase {
+  int heads, nope, rope, rank;
+  bool interleaved;
+};
+
+/// The queries as they meet records, and all of the cache. Queries and records are parts of wider rows.
+Floats run_latent(Side& s, const LatentCase& c) {
+  constexpr int kTokens = 7, kPage = 8, kPages = 3;
+  ModelConfig config;
+  config.num_layers = 1;
+  config.layers.resize(1);
+  config.num_heads = c.heads;
+  config.num_kv_heads = 1;
+  config.mla = {c.rank, 0, c.nope, c.rope, 16};
+  config.head_dim = config.mla.record();
+  auto cache = KvCache::create(kv_groups(config, KvCacheDType::float32, KvLayout::hnd, kPage), {kPages},
+                               s.ops().device());
+  EXPECT_TRUE(cache.ok());
+  const auto heads_of = [&](Tensor rows, int64_t dim) {
+    rows.rank = 3;
+    rows.shape = {kTokens, c.heads, dim};
+    rows.strides = {rows.stride(0), dim, 1};
+    return rows;
+  };
+  LatentInput in;
+  in.kv = cache->layer(0);
+  const Floats unwritten(static_cast<size_t>(kPages * in.kv.k_page_stride), NAN);
+  s.send(const_cast<void*>(in.kv.k), unwritten.data(), unwritten.size() * sizeof(float));
+  const int64_t queries = int64_t{c.heads} * (c.nope + c.rope);
+  const Tensor rows = s.act_rows(normal(kTokens * (queries + config.head_dim), 9), kTokens);
+  in.q = heads_of(rows.slice(1, 0, queries), c.nope + c.rope);
+  in.record = rows.slice(1, queries, config.head_dim);
+  const Tensor absorbed = s.poisoned(kTokens, int64_t{c.heads} * config.head_dim, s.act());
+  in.absorbed = heads_of(absorbed, config.head_dim);
+  std::vector<Floats> matrices;
+  for (int h = 0; h < c.heads; ++h)
+    matrices.push_back(normal(int64_t{c.rank} * c.nope, 20 + static_cast<uint32_t>(h), 0.2f));
+  const auto up = s.weights(matrices, c.rank, std::vector<Floats>(matrices.size()), WeightUse::plain);
+  s.queue().head_linear(up, in.q.slice(2, 0, c.nope), in.absorbed.slice(2, 0, c.rank));
+  in.norm = {s.array(normal(c.rank, 3, 0.3f, 1)), {}, 1e-6f};
+  std::vector<double> frequencies;
+  for (int i = 0; i < c.rope / 2; ++i)
+    frequencies.push_back(std::pow(10000.0, -2.0 * i / c.rope));
+  const Tensor positions = s.array(std::vector<int32_t>{5, 6, 7, 8, 30000, 0, 1});
+  in.rope = {s.poisoned(kTokens, c.rope / 2, ElementType::f32),
+             s.poisoned(kTokens, c.rope / 2, ElementType::f32), c.interleaved};
+  s.queue().rope_table(s.array(frequencies), 1.0, positions, in.rope);
+  in.slots = s.array(std::vector<int64_t>{5, 6, 7, 16, 17, -1, 23});
+  s.queue().latent_append(in);
+  Floats all = s.floats(absorbed), records(unwritten.size());
+  s.receive(records.data(), in.kv.k, records.size() * sizeof(float));
+  all.insert(all.end(), records.begin(), records.end());
+  return all;
+}
+
+TEST_P(Operations, LatentInputs) {
+  for (const LatentCase& c : {LatentCase{4, 128, 64, 512, true}, LatentCase{3, 24, 32, 256, false},
+                              LatentCase{16, 64, 64, 512, true}, LatentCase{1, 192, 64, 512, true}}) {
+    SCOPED_TRACE("rank " + std::to_string(c.rank) + ", heads " + std::to_string(c.heads));
+    expect_same([&](Side& s) { return run_latent(s, c); });
+  }
+}
+
+// Choices among groups, with a bias, by scores of either kind.
+TEST_P(Operations, RoutesAmongGroups) {
+  struct Case {
+    int experts, chosen, groups, top_groups, group_best;
+    bool bias, renormalize;
+  };
+  for (const MoeRouter router : {MoeRouter::softmax_then_top, MoeRouter::sigmoid_then_top})
+    for (const Case& c : {Case{256, 8, 8, 4, 2, true, true}, Case{160, 6, 8, 3, 1, false, false},
+                          Case{384, 8, 1, 1, 2, true, true}, Case{12, 4, 4, 2, 2, true, false},
+                          Case{64, 6, 1, 1, 1, false, false}, Case{1024, 32, 64, 16, 2, true, true}})
+      expect_same([&](Side& s) {
+        Floats values = normal(40 * c.experts, 3, 2), bias = normal(c.experts, 4, 0.5f, -0.4f);
+        for (int i = 0; i < 4; ++i)
+          values[static_cast<size_t>(i)] = 9, bias[static_cast<size_t>(i)] = 0.25f;  // ties
+        RouteRule rule{.router = router,
+                       .num_experts = c.experts,
+                       .experts_per_token = c.chosen,
+                       .renormalize = c.renormalize,
+                       .bias = {},
+                       .scale = 2.5f,
+                       .groups = c.groups,
+                       .top_groups = c.top_groups,
+                       .group_best = c.group_best};
+        if (c.bias) rule.bias = s.array(bias);
+        const Routing routing{s.poisoned(40, c.chosen, ElementType::i32),
+                              s.poisoned(40, c.chosen, ElementType::f32)};
+        s.queue().route(rule, s.f32_rows(values, 40), routing);
+        Floats all = s.floats(routing.weights);
+        for (const int32_t id : s.values<int32_t>(routing.experts))
+          all.push_back(static_cast<float>(id));
+        return all;
+      });
+}
+
 TEST_P(Operations, Routes) {
   for (const MoeRouter router :
        {MoeRouter::softmax_then_top, MoeRouter::top_then_softmax, MoeRouter::sigmoid_top})
@@ -325,7 +422,12 @@ TEST_P(Operations, Routes) {
             values[static_cast<size_t>(i)] = 9;  // ties
           const Routing routing{s.poisoned(40, chosen, ElementType::i32),
                                 s.poisoned(40, chosen, ElementType::f32)};
-          s.queue().route({router, experts, chosen, renormalize}, s.f32_rows(values, 40), routing);
+          s.queue().route({.router = router,
+                           .num_experts = experts,
+                           .experts_per_token = chosen,
+                           .renormalize = renormalize,
+                           .bias = {}},
+                          s.f32_rows(values, 40), routing);
           Floats all = s.floats(routing.weights);
           for (const int32_t id : s.values<int32_t>(routing.experts))
             all.push_back(static_cast<float>(id));
@@ -368,8 +470,12 @@ Floats run_experts(Side& s, const ExpertCase& c, int64_t rows) {
   Floats logits = normal(rows * c.experts, 8, 2);
   for (int64_t r = 0; r < rows; r += 3)
     logits[static_cast<size_t>(r * c.experts)] = 20;  // one expert gets many rows
-  s.queue().route({MoeRouter::top_then_softmax, c.experts, c.chosen, true}, s.f32_rows(logits, rows),
-                  routing);
+  s.queue().route({.router = MoeRouter::top_then_softmax,
+                   .num_experts = c.experts,
+                   .experts_per_token = c.chosen,
+                   .renormalize = true,
+                   .bias = {}},
+                  s.f32_rows(logits, rows), routing);
   const int64_t bytes = s.queue().expert_scratch(weights, c.chosen, rows);
   const Tensor scratch = s.poisoned(1, std::max<int64_t>(bytes, 1), ElementType::u8);
   s.queue().experts(weights, x, routing,
