@@ -48,16 +48,19 @@ double rms(const std::vector<float>& a, const std::vector<float>& b) {
 /// determine. With 3, 2 and 7 bits of mantissa, the errors of e4m3 are 2^4 and those of e5m2 2^5 times those
 /// of bf16. The rms error of an int8 row is amax / 127 / sqrt(12), against 2^-7 x 0.7 / sqrt(12) for bf16
 /// (0.7: the mean of 1 / mantissa), and amax is at most sqrt(D) times the rms of the row: 1.4 sqrt(D) times
-/// as much, 16 for D = 128. Twice that is allowed.
+/// as much, 16 for D = 128 and 34 for a latent record of 576. Twice that is allowed.
 TEST(KvDtype, LogitsAreAsNearToFp32AsTheFormatIs) {
-  for (const std::string model : {kLlama, kQwen}) {
+  constexpr char kLatent[] = "deepseekv3_mla4_bf16";
+  for (const std::string model : {kLlama, kQwen, kLatent}) {
     SCOPED_TRACE(model);
-    const std::vector<float> exact = logits_of(config_of(model, float32));
-    const double bf16 = rms(logits_of(config_of(model, bfloat16)), exact);
+    const bool latent = model == kLatent;
+    const std::string backend = latent ? "CPU_MLA" : "CPU_ATTN";
+    const std::vector<float> exact = logits_of(config_of(model, float32, backend));
+    const double bf16 = rms(logits_of(config_of(model, bfloat16, backend)), exact);
     ASSERT_GT(bf16, 0);
     for (const auto& [dtype, ratio] :
-         {std::pair{fp8_e4m3, 16.0}, {fp8_e5m2, 32.0}, {int8_per_token_head, 16.0}}) {
-      const double error = rms(logits_of(config_of(model, dtype)), exact);
+         {std::pair{fp8_e4m3, 16.0}, {fp8_e5m2, 32.0}, {int8_per_token_head, latent ? 34.0 : 16.0}}) {
+      const double error = rms(logits_of(config_of(model, dtype, backend)), exact);
       EXPECT_LT(error, 2 * ratio * bf16) << to_string(dtype);
       EXPECT_GT(error, bf16) << to_string(dtype) << " can't be nearer than bf16: what was stored?";
     }

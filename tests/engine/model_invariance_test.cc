@@ -317,5 +317,11 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelInvariance,
                                           testing::Values("CPU_ATTN")),
                          name_of);
 
+// Latent attention, experts in groups.
+INSTANTIATE_TEST_SUITE_P(Latent, ModelInvariance,
+                         testing::Combine(testing::Values("deepseekv3_mla4_bf16", "deepseekv2_mla4_bf16"),
+                                          testing::Values("CPU_MLA")),
+                         name_of);
+
 }  // namespace
 }  // namespace fovea

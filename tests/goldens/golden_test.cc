@@ -66,6 +66,13 @@ std::vector<std::string> fixture_names() {
   return names;
 }
 
+/// What runs `golden` in place of `backend`: latent attention has backends of its own.
+std::string backend_for(const Golden& golden, const std::string& backend) {
+  const bool latent = read_json(kFixtures / golden.name / "config.json").contains("kv_lora_rank");
+  if (!latent) return backend;
+  return backend == "CPU_ATTN" ? "CPU_MLA" : "TORCH_NATIVE_MLA";
+}
+
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs, last_logits;
@@ -209,7 +216,8 @@ class GoldenTest : public testing::TestWithParam<std::string> {
 
 TEST_P(GoldenTest, Float32MatchesTransformers) {
   Score score;
-  for (const std::string backend : {"CPU_ATTN", "TORCH_NATIVE"}) {
+  for (const std::string name : {"CPU_ATTN", "TORCH_NATIVE"}) {
+    const std::string backend = backend_for(golden_, name);
     std::vector<Answer> first;
     for (const int page_size : {16, 3}) {
       for (const int chunk : {16, 512}) {
@@ -272,7 +280,8 @@ TEST_P(Version4Test, MeansTheSame) {
   fs::copy(kFixtures / golden_.name, dir);
   fs::rename(dir / "config.v4.json", dir / "config.json");
   Score score;
-  compare_all(golden_, answers(golden_, {"CPU_ATTN", 16, 512, DType::f32, dir.string()}), score);
+  const std::string backend = backend_for(golden_, "CPU_ATTN");
+  compare_all(golden_, answers(golden_, {backend, 16, 512, DType::f32, dir.string()}), score);
   expect_exact(score);
   fs::remove_all(dir);
 }
@@ -288,7 +297,7 @@ TEST_P(GoldenTest, BFloat16StaysClose) {
   constexpr double kRms = 0.1;
   Score score;
   for (const std::string backend : {"CPU_ATTN", "TORCH_NATIVE"}) {
-    const Setting setting{backend, 16, 512, DType::bf16};
+    const Setting setting{backend_for(golden_, backend), 16, 512, DType::bf16};
     SCOPED_TRACE(to_text(setting));
     compare_all(golden_, answers(golden_, setting), score);
   }
@@ -314,7 +323,7 @@ TEST(GoldenFixtures, CoverWhatTheyAreFor) {
     const json config = read_json(kFixtures / name / "config.json");
     families.insert(golden.family);
     dtypes.insert(golden.checkpoint_dtype);
-    head_dims.insert(config.at("head_dim").get<int>());
+    head_dims.insert(config.value("head_dim", config.value("qk_rope_head_dim", 0)));
     ratios.insert(config.at("num_attention_heads").get<int>() / config.at("num_key_value_heads").get<int>());
     const json& rope = config.at("rope_parameters");
     for (const json& one : rope.contains("rope_type") ? json::array({rope}) : rope)  // or by layer type
@@ -329,7 +338,8 @@ TEST(GoldenFixtures, CoverWhatTheyAreFor) {
       lengths.insert(prompt.ids.size());
   }
   for (const char* family :
-       {"llama", "qwen3", "qwen2", "mistral", "gemma2", "gemma3", "olmo2", "granite", "phi3", "llama4"})
+       {"llama", "qwen3", "qwen2", "mistral", "gemma2", "gemma3", "olmo2", "granite", "phi3", "llama4",
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa"})
     EXPECT_TRUE(families.count(family)) << family;
   EXPECT_EQ(dtypes, (std::set<std::string>{"bfloat16", "float16", "float32"}));
   for (const char* type : {"default", "linear", "llama3", "yarn", "longrope"})

@@ -145,3 +145,55 @@ MODELS += [
                sliding_window=W, layer_types=[SLIDING, FULL], num_local_experts=4, num_experts_per_tok=2,
                tie_word_embeddings=False), lengths=window_lengths(W), mxfp4=True),
 ]
+
+
+def latent(hidden, inter, layers, heads, q_rank, kv_rank, nope, rope_dim, v, **more):
+    """Sizes of latent attention; the latent's are those of published models, which kernels are made for."""
+    return shape(hidden, inter, layers, heads, heads, rope_dim, q_lora_rank=q_rank, kv_lora_rank=kv_rank,
+                 qk_nope_head_dim=nope, qk_rope_head_dim=rope_dim, v_head_dim=v, **more)
+
+
+def routed(experts, top, size, shared, scale, dense, **more):
+    return dict(n_routed_experts=experts, num_experts_per_tok=top, moe_intermediate_size=size,
+                n_shared_experts=shared, routed_scaling_factor=scale, first_k_dense_replace=dense, **more)
+
+
+MODELS += [
+    Spec("deepseekv3_mla4_bf16", "deepseek_v3", BF16,
+         latent(32, 48, 3, 4, 24, 512, 16, 64, 16, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0),
+                **routed(12, 4, 24, 1, 2.5, 1, n_group=4, topk_group=2, norm_topk_prob=True))),
+    Spec("deepseekv3_ungrouped_mla3_fp32", "deepseek_v3", F32,
+         latent(24, 40, 2, 3, 16, 256, 24, 32, 16, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                rope_parameters=rope(50000.0), attention_bias=True,
+                **routed(7, 3, 16, 2, 2.827, 1, n_group=1, topk_group=1, norm_topk_prob=True))),
+    Spec("deepseekv2_mla4_bf16", "deepseek_v2", BF16,
+         latent(32, 48, 3, 4, 24, 512, 16, 64, 24, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                rope_parameters=rope(10000.0),
+                **routed(12, 3, 24, 2, 4.0, 1, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+                         norm_topk_prob=False))),
+    Spec("deepseekv2_lite_mla2_bf16", "deepseek_v2", BF16,
+         latent(32, 40, 3, 2, None, 512, 16, 64, 16, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                rope_parameters=rope(10000.0),
+                **routed(8, 3, 16, 2, 1.0, 1, n_group=1, topk_group=1, topk_method="greedy", norm_topk_prob=False))),
+    Spec("glm4moelite_mla4_bf16", "glm4_moe_lite", BF16,
+         latent(32, 48, 3, 4, 24, 512, 24, 64, 32, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                rope_parameters=rope(1000000.0), mlp_layer_types=["dense", "sparse", "sparse"],
+                **routed(8, 3, 24, 1, 1.8, 1, n_group=1, topk_group=1, norm_topk_prob=True))),
+    # The indexer chooses among more keys than there are: dense attention.
+    Spec("deepseekv32_dense_mla4_bf16", "deepseek_v32", BF16,
+         latent(32, 48, 3, 4, 24, 512, 16, 64, 16, rms_norm_eps=1e-6, tie_word_embeddings=False, max_position=512,
+                rope_parameters=rope(10000.0), index_topk=512, index_n_heads=4, index_head_dim=128,
+                **routed(12, 4, 24, 1, 2.5, 1, n_group=4, topk_group=2, norm_topk_prob=True))),
+    Spec("glmdsa_dense_mla4_bf16", "glm_moe_dsa", BF16,
+         latent(32, 48, 3, 4, 24, 512, 24, 64, 32, rms_norm_eps=1e-5, tie_word_embeddings=False, max_position=512,
+                rope_parameters=rope(1000000.0), index_topk=512, index_n_heads=4, index_head_dim=128,
+                mlp_layer_types=["dense", "sparse", "sparse"],
+                **routed(8, 3, 24, 1, 2.5, 1, n_group=1, topk_group=1, norm_topk_prob=True))),
+    Spec("minicpm3_mla4_bf16", "minicpm3", BF16,
+         latent(32, 48, 3, 4, 24, 256, 16, 32, 16, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                rope_parameters=rope(10000.0, "longrope", factor=1.0, short_factor=[1.0 + 0.1 * i for i in range(16)],
+                                     long_factor=[1.0 + 0.7 * i for i in range(16)],
+                                     original_max_position_embeddings=1024),
+                scale_emb=2.0, scale_depth=1.4, dim_model_base=16)),
+]

@@ -32,7 +32,9 @@ CONFIGS = {
     "llama": "LlamaConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config", "mistral": "MistralConfig",
     "gemma2": "Gemma2Config", "gemma3": "Gemma3TextConfig", "olmo2": "Olmo2Config", "granite": "GraniteConfig",
     "phi3": "Phi3Config", "llama4": "Llama4TextConfig", "mixtral": "MixtralConfig", "qwen3_moe": "Qwen3MoeConfig",
-    "gpt_oss": "GptOssConfig",
+    "gpt_oss": "GptOssConfig", "deepseek_v2": "DeepseekV2Config", "deepseek_v3": "DeepseekV3Config",
+    "deepseek_v32": "DeepseekV32Config", "glm4_moe_lite": "Glm4MoeLiteConfig", "glm_moe_dsa": "GlmMoeDsaConfig",
+    "minicpm3": "MiniCPM3Config",
 }
 NORMS_FROM_ZERO = ("gemma2", "gemma3")  # their norms multiply by 1 + w
 
@@ -45,8 +47,11 @@ def perturb(model, generator, family):
     expert_size = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
     # What the model multiplies its logits and its embeddings by is divided out, so that both keep their size.
     logit_std = LOGIT_STD * getattr(config, "logits_scaling", 1.0) / math.sqrt(hidden)
+    if getattr(config, "dim_model_base", None):
+        logit_std *= hidden / config.dim_model_base
     shift = -1.0 if family in NORMS_FROM_ZERO else 0.0
-    for name, p in sorted(model.named_parameters()):
+    biases = [(name, b) for name, b in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    for name, p in sorted(list(model.named_parameters()) + biases):
         noise = torch.randn(p.shape, generator=generator)
         last = name.split(".")[-1]
         if last.endswith("bias"):
