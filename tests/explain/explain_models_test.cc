@@ -121,7 +121,7 @@ const std::vector<Expected>& expectations() {
       {"qwen3-0.6b", full, ordinary},
       {"deepseek-v3",
        mla,
-       {"CPU_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA", "FLASH_ATTN / TRITON_MLA",
+       {"CPU_MLA", "FLASH_ATTN / none", "FLASH_ATTN / FLASHINFER_MLA", "FLASH_ATTN / FLASHINFER_MLA",
         "FLASH_ATTN / FLASH_ATTN_MLA", "TRTLLM_RAGGED / FLASHINFER_MLA", "FLASH_ATTN / TRITON_MLA",
         "ROCM_AITER_MLA", "ASCEND"}},
       {"gpt-oss-20b", full, sinks},
@@ -299,10 +299,9 @@ TEST(ExplainModels, ImagesOfGemmaNeedSpans) {
 TEST(ExplainModels, DeepseekIsMlaOnly) {
   const Selection sm90 = consider_model("deepseek-v3", "sm90");
   ASSERT_EQ(sm90.kinds.size(), 1u);
-  EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHINFER_MLA"),
+  EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHMLA"), IsEmpty());
+  EXPECT_THAT(reasons_against(consider_model("deepseek-v3", "sm80").kinds[0].decode, "FLASHMLA"),
               Contains("compute capability not supported"));
-  EXPECT_THAT(reasons_against(sm90.kinds[0].decode, "FLASHMLA"),
-              ElementsAre(StartsWith("not in this build: ")));
   const Selection named = consider_model("deepseek-v3", "sm90", {.backend = "FLASH_ATTN"});
   EXPECT_THAT(reasons_against(named.kinds[0].decode, kFa3), Contains("MLA not supported"));
   // Families name the MLA backend of an MLA model.
