@@ -44,13 +44,27 @@ AttentionSpec plain_spec(int heads, int kv_heads, int head_dim) {
   return spec;
 }
 
+/// Whether the backend claims the layout of pages.
+bool reads(const BackendInfo& info, KvLayout layout) {
+  const FeatureSet& features = info.capability.features;
+  if (layout == KvLayout::x_packed) return features.has(Feature::kv_x_packed);
+  return layout != KvLayout::shuffle || features.has(Feature::kv_shuffle);
+}
+
+/// random_layout(), in a layout of pages that the backend reads.
+Layout layout_for(const BackendInfo& info, uint64_t seed, const AttentionSpec& spec) {
+  Layout layout = random_layout(seed, spec);
+  if (!reads(info, layout.kv)) layout.kv = KvLayout::hnd;
+  return layout;
+}
+
 /// Runs `problem` on every backend that serves it.
 void expect_conforming(const Problem& problem, uint64_t seed) {
   ThreadPool pool(1);
   for (const auto* entry : cpu_backends()) {
     if (!validate(*entry->info, problem.spec, {}, problem.phase).empty()) continue;
     const auto backend = entry->create();
-    EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "");
+    EXPECT_EQ(conform(*backend, problem, layout_for(*entry->info, seed, problem.spec), pool), "");
   }
 }
 
@@ -61,8 +75,8 @@ TEST(AttentionProperty, RandomProblemsMatchTheReference) {
     const auto [first, last] = seeds(kRunSeeds);
     for (uint64_t seed = first; seed < last; ++seed) {
       const Problem problem = random_problem(seed, entry->info->capability);
-      const std::string failure =
-          conform(*backend, problem, random_layout(seed, problem.spec), seed % 4 == 0 ? three : one);
+      const std::string failure = conform(*backend, problem, layout_for(*entry->info, seed, problem.spec),
+                                          seed % 4 == 0 ? three : one);
       EXPECT_EQ(failure, "") << "FOVEA_TEST_SEED=" << seed;
     }
   }
@@ -76,7 +90,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
       const auto [first, last] = seeds(100);
       for (uint64_t seed = first; seed < last; ++seed) {
         const Problem problem = random_problem(seed, entry->info->capability);
-        EXPECT_EQ(conform(*backend, problem, random_layout(seed, problem.spec), pool), "")
+        EXPECT_EQ(conform(*backend, problem, layout_for(*entry->info, seed, problem.spec), pool), "")
             << "FOVEA_TEST_SEED=" << seed << " on " << to_string(current_isa());
       }
     });
@@ -285,12 +299,13 @@ TEST(AttentionProperty, CacheDtypesLayoutsAndPageSizes) {
               make_sequence(p.spec, 1, 200, 3, {.coded_v = true})};
     const Output want = reference(p, pool), textbook = naive(p);
     for (const auto* entry : cpu_backends()) {
+      if (!entry->info->capability.kv_dtypes.has(kv)) continue;
       const auto backend = entry->create();
       each_isa(*entry->info, [&] {
         for (const int page : {1, 3, 16, 544})
           for (const KvLayout layout : {KvLayout::hnd, KvLayout::nhd, KvLayout::x_packed, KvLayout::shuffle})
             for (const bool lists : {false, true}) {
-              if (layout == KvLayout::shuffle && page % 16 != 0) continue;
+              if ((layout == KvLayout::shuffle && page % 16 != 0) || !reads(*entry->info, layout)) continue;
               p.spec.page_size = page;
               const Output got = run(*backend, p, {.shuffle = 3, .kv = layout, .page_lists = lists}, pool);
               EXPECT_EQ(judge(p, got, want, textbook), "")
