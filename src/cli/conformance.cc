@@ -9,6 +9,7 @@
 #include <ctime>
 #include <fstream>
 #include <future>
+#include <set>
 
 #include "backends/cuda/device_facts.h"
 #include "base/edit_distance.h"
@@ -23,17 +24,30 @@ namespace {
 
 using namespace conformance;
 
-/// All versions of a backend name, or the single row that an alias denotes; all rows for "".
-Result<BackendRows> named_rows(const std::string& name, const BackendRegistry& registry) {
+/// All versions of a backend name, or the single row that an alias denotes.
+Result<BackendRows> rows_of(const std::string& name, const BackendRegistry& registry) {
   BackendRows rows;
   for (const auto& entry : registry.entries())
-    if (name.empty() || same_name(entry.info->name, name)) rows.push_back(&entry);
+    if (same_name(entry.info->name, name)) rows.push_back(&entry);
   if (!rows.empty()) return rows;
   if (const auto* entry = registry.find(name)) return BackendRows{entry};
   const std::string_view near = registry.nearest(name);
   return invalid("--backend " + name + " is not known" +
                  (near.empty() ? "" : "; did you mean " + std::string(near) + "?") +
                  " (fovea conformance --list lists them)");
+}
+
+/// The rows of each name, in the registry's order; all rows where there are no names.
+Result<BackendRows> named_rows(const std::vector<std::string>& names, const BackendRegistry& registry) {
+  std::set<const BackendRegistry::Entry*> wanted;
+  for (const std::string& name : names) {
+    FOVEA_TRY(rows, rows_of(name, registry));
+    wanted.insert(rows.begin(), rows.end());
+  }
+  BackendRows rows;
+  for (const auto& entry : registry.entries())
+    if (names.empty() || wanted.contains(&entry)) rows.push_back(&entry);
+  return rows;
 }
 
 /// The device under test: the CPU, or this machine's GPU.
@@ -81,12 +95,12 @@ bool runs_on(const Capability& c, const DeviceInfo& device) {
 /// The selected rows that are built and run on `device`.
 Result<BackendRows> rows_to_prove(const ConformanceFlags& flags, const DeviceInfo& device,
                                   const BackendRegistry& registry) {
-  FOVEA_TRY(rows, named_rows(flags.backend, registry));
+  FOVEA_TRY(rows, named_rows(flags.backends, registry));
   BackendRows built;
   for (const auto* row : rows)
     if (row->create && runs_on(row->info->capability, device)) built.push_back(row);
   if (!built.empty()) return built;
-  if (flags.backend.empty())
+  if (flags.backends.empty())
     return unsupported("--device " + flags.device +
                        ": this build has no backend that runs there, so there is nothing to prove; --list "
                        "shows what is declared");
@@ -291,13 +305,13 @@ bool same_claims(const BackendInfo& a, const BackendInfo& b) {
 
 Status check_flags(const ConformanceFlags& flags) {
   if (flags.list + flags.perf > 1) return invalid("--list and --perf exclude each other; give one of them");
-  if (flags.replay && flags.backend.empty())
+  if (flags.replay && flags.backends.empty())
     return invalid("--case " + std::to_string(*flags.replay) +
                    " needs --backend: cases are numbered for each");
   if (!flags.row.empty() && !flags.replay)
     return invalid("--row " + flags.row + " needs --case: give both as a failure printed them");
   if (flags.replay && flags.quick) return invalid("--case and --quick exclude each other; drop --quick");
-  if (!flags.write.empty() && (!flags.backend.empty() || !flags.libraries.empty() || !flags.cell.empty() ||
+  if (!flags.write.empty() && (!flags.backends.empty() || !flags.libraries.empty() || !flags.cell.empty() ||
                                flags.quick || flags.list || flags.perf))
     return invalid(
         "--write " + flags.write +
@@ -407,8 +421,9 @@ void add_conformance(CLI::App& root, ConformanceFlags& f) {
   auto& app = *root.add_subcommand(
       "conformance", "Prove each cell of the matrix: claims by cases in fp64, the others by their refusal");
   start_group(app, "What to prove");
-  app.add_option("--backend", f.backend,
-                 "One backend by name or alias (default: all that run on the device)");
+  app.add_option("--backend", f.backends,
+                 "A backend by name or alias (repeatable; default: all that run on the device)")
+      ->allow_extra_args(false);
   add_backend_library(app, f.libraries);
   app.add_option("--device", f.device,
                  "cpu, cuda (the first GPU of this machine), or what that GPU must be: sm80, sm90, ...")
@@ -446,7 +461,7 @@ Status run_conformance(const ConformanceFlags& flags) {
   FOVEA_RETURN_IF_ERROR(check_flags(flags));
   const BackendRegistry& registry = backends_or_builtin(flags.registry);
   if (flags.list) {
-    FOVEA_TRY(rows, named_rows(flags.backend, registry));
+    FOVEA_TRY(rows, named_rows(flags.backends, registry));
     list_cells(rows, flags.json);
     return {};
   }

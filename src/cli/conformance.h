@@ -15,7 +15,7 @@ class App;
 namespace fovea::cli {
 
 struct ConformanceFlags {
-  std::string backend;                        ///< a name or an alias; "" = all of the device's
+  std::vector<std::string> backends;          ///< names or aliases; none = all of the device's
   std::vector<std::string> libraries;         ///< main.cc loads them into `registry`
   const BackendRegistry* registry = nullptr;  ///< null = builtin_backends()
   std::string device = "cpu";
