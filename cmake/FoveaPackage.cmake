@@ -18,6 +18,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # The only dependency of the program and the library (see the tests needed_test and c_api_needed).
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${FOVEA_GLIBC})")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "curl")  # fovea pull
 set(scripts ${CMAKE_SOURCE_DIR}/packaging/debian)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${scripts}/conffiles ${scripts}/triggers ${scripts}/postinst
   ${scripts}/prerm ${scripts}/postrm)

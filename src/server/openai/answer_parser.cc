@@ -112,7 +112,7 @@ bool AnswerParser::step(bool last, AnswerDelta& out) {
     }
     case Mode::function: return step_function(out);
     case Mode::parameter: return step_parameter();
-    case Mode::value: return step_value(out);
+    case Mode::value: return step_value(last, out);
     case Mode::python: return step_python(last, out);
     case Mode::channel: return step_channel(out);
     case Mode::message: return step_message(last, out);

@@ -136,7 +136,7 @@ class AnswerParser {
   bool step_arguments(AnswerDelta& out);
   bool step_function(AnswerDelta& out);
   bool step_parameter();
-  bool step_value(AnswerDelta& out);
+  bool step_value(bool last, AnswerDelta& out);
   bool step_python(bool last, AnswerDelta& out);
   bool step_channel(AnswerDelta& out);
   bool step_message(bool last, AnswerDelta& out);
@@ -153,7 +153,9 @@ class AnswerParser {
   void add_content(std::string_view text, AnswerDelta& out);
   /// Whether `c` ends the JSON value that scan_ follows.
   bool scan(char c);
+  std::string value_types() const;
   std::string typed(const std::string& value) const;
+  void add_string(std::string_view text, bool ended, AnswerDelta& out);
 
   AnswerFormat format_;
   std::function<std::string()> new_id_;
@@ -169,6 +171,7 @@ class AnswerParser {
   // An object with name and arguments; the call that is read.
   std::string raw_, name_, key_, recipient_;
   bool begun_ = false, any_parameter_ = false, as_string_ = false, in_list_ = false;
+  bool begun_value_ = false;
   size_t member_ = 0;
 };
 

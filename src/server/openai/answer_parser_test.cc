@@ -115,6 +115,10 @@ std::vector<Transcript> transcripts() {
        "{\"x\": 1}\n</parameter>\n</function>\n</tool_call>",
        "see|f({\"n\": 12, \"s\": \"a\\n<b>\", \"o\": {\"x\": 1}})"},
       {with(F::qwen3_coder),
+       "<tool_call>\n<function=f>\n<parameter=s>\n\n\xC3\xA9\n\n</parameter>\n<parameter=x>\n\n</parameter>\n"
+       "<parameter=y></parameter>\n<parameter=s>a\"</parameter></function>\n</tool_call>",
+       "|f({\"s\": \"\\n\xC3\xA9\\n\", \"x\": \"\", \"y\": \"\", \"s\": \"a\\\"\"})"},
+      {with(F::qwen3_coder),
        "<function=f>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>",
        "|f({})|g({})"},
       {with(F::deepseek_v3),
@@ -194,6 +198,28 @@ TEST(AnswerParser, IsTheSameHoweverTheTextIsCut) {
         bytes.push_back(text.substr(at, 1));
       ASSERT_EQ(parse(each.format, bytes), parse(each.format, {text.substr(0, end)})) << text.substr(0, end);
     }
+  }
+}
+
+TEST(AnswerParser, LongStringsAreStreamed) {
+  using F = ToolFormat;
+  for (const F format : {F::qwen3_coder, F::glm4, F::minimax, F::deepseek_v32}) {
+    const char* start =
+        format == F::qwen3_coder ? "<tool_call>\n<function=f>\n<parameter=s>\n"
+        : format == F::glm4      ? "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>"
+        : format == F::minimax
+            ? "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">"
+            : "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"s\" "
+              "string=\"true\">";
+    AnswerParser parser(with(format), [] { return std::string("new"); });
+    AnswerDelta delta;
+    parser.push(start, delta);
+    AnswerDelta more;
+    parser.push("int a;\nint b; </para", more);
+    ASSERT_EQ(more.calls.size(), 1U) << to_string(format);
+    const bool held = format == F::qwen3_coder || format == F::minimax;  // it may be the start of the end tag
+    EXPECT_EQ(more.calls[0].arguments, std::string("{\"s\": \"int a;\\nint b; ") + (held ? "" : "</para"))
+        << to_string(format);
   }
 }
 

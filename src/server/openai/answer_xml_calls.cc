@@ -1,10 +1,13 @@
 // AnswerParser: calls whose parameters have tags of their own.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "fovea/result.h"
 #include "server/openai/answer_tags.h"
 #include "server/openai/json_writer.h"
 #include "text/json_value.h"
+#include "text/utf8.h"
 
 namespace fovea::openai {
 namespace {
@@ -81,15 +84,16 @@ bool AnswerParser::step_parameter() {
   return true;
 }
 
-/// A value as JSON, by the type that the tool's schema has for it.
-std::string AnswerParser::typed(const std::string& value) const {
-  if (as_string_) return as_json(value);
-  std::string types;
+/// The types that the tool's schema has for the value, joined by blanks.
+std::string AnswerParser::value_types() const {
   if (const auto tool = format_.types.find(name_); tool != format_.types.end())
-    if (const auto found = tool->second.find(key_); found != tool->second.end()) types = found->second;
-  const bool raw = format_.tools == ToolFormat::deepseek_v32;
-  if (!raw && (types.empty() || types == "string")) return as_json(value);
-  const std::string text(without_space(value));
+    if (const auto found = tool->second.find(key_); found != tool->second.end()) return found->second;
+  return "";
+}
+
+/// A value as JSON, if it is not streamed.
+std::string AnswerParser::typed(const std::string& value) const {
+  const std::string types = value_types(), text(without_space(value));
   const auto parsed = text::parse_json(text, "value");
   if (parsed &&
       !(parsed->string() == nullptr && types.find("string") != std::string::npos && parsed->integer()))
@@ -99,8 +103,18 @@ std::string AnswerParser::typed(const std::string& value) const {
   return as_json(value);
 }
 
-bool AnswerParser::step_value(AnswerDelta& out) {
+bool AnswerParser::step_value(bool last, AnswerDelta& out) {
   const Tags& tags = tags_of(format_.tools);
+  const std::string types = value_types();
+  const bool raw = format_.tools == ToolFormat::deepseek_v32;
+  if (as_string_ || (!raw && (types.empty() || types == "string"))) {
+    std::string text;
+    const std::array<std::string_view, 1> ends{tags.parameter_end};
+    const size_t before = buffer_.size();
+    const bool ended = take_until(ends, last, text);
+    add_string(text, ended, out);
+    return ended || buffer_.size() != before;
+  }
   const size_t end = buffer_.find(tags.parameter_end);
   if (end == std::string::npos) return false;
   std::string value = buffer_.substr(0, end);
@@ -113,6 +127,34 @@ bool AnswerParser::step_value(AnswerDelta& out) {
   any_parameter_ = true;
   mode_ = Mode::function;
   return true;
+}
+
+/// Strings are given on as they come. raw_: what is held back, part of a character or, in qwen3_coder, where
+/// the value has a line of its own, the line ends around it.
+void AnswerParser::add_string(std::string_view text, bool ended, AnswerDelta& out) {
+  raw_ += text;
+  const bool own_line = format_.tools == ToolFormat::qwen3_coder;
+  if (own_line && !started_ && raw_.starts_with("\n")) raw_.erase(0, 1);
+  started_ = started_ || !text.empty();
+  std::string ready;
+  raw_.erase(0, text::append_complete_utf8(raw_, ready));
+  if (ended) ready += std::exchange(raw_, "");
+  if (own_line && ready.ends_with("\n")) {
+    ready.pop_back();
+    if (!ended) raw_.insert(0, "\n");
+  }
+  if (!begun_value_ && (ended || !ready.empty())) {
+    add_arguments((any_parameter_ ? ", " : "{") + as_json(key_) + ": \"", out);
+    begun_value_ = any_parameter_ = true;
+  }
+  if (!ready.empty()) {
+    const std::string quoted = as_json(ready);
+    add_arguments(std::string_view(quoted).substr(1, quoted.size() - 2), out);
+  }
+  if (!ended) return;
+  add_arguments("\"", out);
+  begun_value_ = started_ = false;
+  mode_ = Mode::function;
 }
 
 }  // namespace fovea::openai
