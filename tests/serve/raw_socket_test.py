@@ -124,6 +124,22 @@ class Fields(RawTest):
                 with self.subTest(path=path, body=body):
                     error_of(self.server.post(path, body), 400)
 
+    def test_bodies_of_other_apis(self):
+        deep = '{"a":' * 98 + "1" + "}" * 98
+        bodies = [b"", b"[]", b"null", b"{", b'{"messages": {}}', b'{"messages": [1], "input": [1], "prompt": 1}', b'{"messages": "x", "input": {}, "prompt": []}', b"[" * 100_000,
+                  b'{"model": 1}', f'{{"max_tokens": 1, "messages": [{{"role": "x"}}], "input": {deep}, "prompt": {deep}}}'.encode(),
+                  b'{"max_tokens": 1, "messages": [' + b'{"role":"user","content":[{"type":"text","text":"x"}]},' * 60_000 + b"1]}"]
+        for path in ("/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/responses", "/api/chat", "/api/generate"):
+            for body in bodies:
+                with self.subTest(path=path, body=body[:80]):
+                    answer = self.server.post(path, body)
+                    if path.startswith("/api/") and answer.status == 200:  # nothing to answer: it only loads the model
+                        self.assertEqual(answer.json()["done_reason"], "load")
+                        continue
+                    self.assertEqual(answer.status, 400, answer)
+                    error = answer.json()["error"]
+                    self.assertTrue(error if path.startswith("/api/") else error["message"])
+
     def test_numbers_that_json_has_not(self):
         for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x10", "01", ".5", "5.", "+1", "1" * 400):
             for field in ("temperature", "max_tokens", "seed", "top_p"):

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "base/json_depth.h"
 #include "server/openai/request_body.h"
 
 namespace fovea::responses {
@@ -106,7 +107,8 @@ class ItemReader {
     item.read("arguments", arguments);
     auto parsed =
         arguments.empty() ? openai::ApiResult<Json>(Json(Json::Object{})) : openai::parse_body(arguments);
-    if (!parsed)
+    // Parsed, they are five levels deep in the messages.
+    if (!parsed || json_nests_deeper("[[[[[" + arguments))
       return item.fail("arguments", at + ".arguments is " + openai::shown(Json(arguments)) +
                                         "; it must be the JSON text of an object");
     names_[id] = name;

@@ -68,6 +68,11 @@ TEST(ResponsesRequest, WhatNeedsStoredAnswersIsRefusedByName) {
   EXPECT_EQ(param_of(R"("input": [{"type": "function_call", "name": "f", "arguments": "[1]"}])"),
             "input[0].arguments");
   EXPECT_EQ(param_of(R"("input": [])"), "input");
+  std::string deep = "{}";
+  for (int i = 0; i < 97; ++i)
+    deep = "{\\\"a\\\": " + deep + "}";
+  EXPECT_EQ(param_of(R"("input": [{"type": "function_call", "name": "f", "arguments": ")" + deep + "\"}]"),
+            "input[0].arguments");
 }
 
 TEST(ResponsesRequest, ToolsFormsAndEffort) {
