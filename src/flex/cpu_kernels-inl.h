@@ -103,6 +103,10 @@ inline void hide(float* s, const int32_t* seen, int count) {
     s[i] = minus_inf;
 }
 
+/// Weights below e^-64 of the largest are 0: no sum shows them, and their products would be subnormal, which
+/// CPUs multiply slowly.
+inline constexpr float kLeastExponent = -64.0f;
+
 inline float softmax(float* s, float* max_, float* sums) {
   constexpr int kLanes = Vec::kLanes;
   const float minus_inf = -__builtin_inff();
@@ -122,7 +126,7 @@ inline float softmax(float* s, float* max_, float* sums) {
   Vec total = load(sums) * set1(alpha);
   for (int i = 0; i < kStrip; i += kLanes) {
     const Vec below = load(s + i) - set1(base);
-    const Vec weight = select_less(below, set1(-87.0f), zero(), exp(below));
+    const Vec weight = select_less(below, set1(kLeastExponent), zero(), exp(below));
     store(s + i, weight);
     total = total + weight;
   }

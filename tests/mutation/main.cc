@@ -87,8 +87,11 @@ Result<std::vector<const BackendRegistry::Entry*>> rows_of(const Flags& f, const
     if (device.compute_capability < c.min_compute_capability) continue;
     // The wrappers break what MLA does not have (several KV heads, windows): name such a row to test it.
     if (f.backend.empty() && c.features.has(Feature::mla)) continue;
-    // Rows that share another row's kernels.
-    if (f.backend.empty() && (info.name == "FLASH_ATTN_DIFFKV" || info.name == "TREE_ATTN")) continue;
+    // Rows that share another row's kernels; and expressions, which take minutes and have no defects of their
+    // own here.
+    if (f.backend.empty() &&
+        (info.name == "FLASH_ATTN_DIFFKV" || info.name == "TREE_ATTN" || info.name == "FLEX_ATTENTION"))
+      continue;
     if (f.backend.empty() || same_name(info.name, f.backend) || info.label() == f.backend)
       rows.push_back(&entry);
   }
