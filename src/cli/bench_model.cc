@@ -212,7 +212,8 @@ Status run_bench_model(const BenchModelFlags& flags) {
                  "decoding took no measurable time beside the prefill: raise --new-tokens"};
   FOVEA_TRY(bandwidth, read_bandwidth(info));
 
-  const double step = (whole - prefill) / (flags.new_tokens - 1);
+  const SpeculativeCounts drafts = engine->stats().speculative;
+  const double step = (whole - prefill) / (flags.new_tokens - 1);  // of a token, where drafts are verified
   const double context = flags.prompt_tokens + flags.new_tokens / 2.0;
   const double step_bytes = static_cast<double>(info.weight_bytes_per_token) +
                             flags.batch * context * static_cast<double>(info.kv_bytes_per_token);
@@ -232,6 +233,7 @@ Status run_bench_model(const BenchModelFlags& flags) {
     row.add("prefill_tokens_per_s", flags.batch * flags.prompt_tokens / prefill);
     row.add("decode_tokens_per_s", flags.batch / step).add("decode_step_ms", step * 1e3);
     row.add("bytes_per_step", step_bytes).add("bytes_per_token", step_bytes / flags.batch);
+    if (drafts.drafts > 0) row.add("mean_acceptance_length", drafts.mean_acceptance_length());
     row.add("read_bandwidth_gb_s", bandwidth / 1e9).add("share_of_bandwidth", share);
     std::puts(row.str().c_str());
     return report();
@@ -244,6 +246,10 @@ Status run_bench_model(const BenchModelFlags& flags) {
               flags.new_tokens);
   std::printf("prefill   %10.1f tokens/s\n", flags.batch * flags.prompt_tokens / prefill);
   std::printf("decode    %10.1f tokens/s   %.3f ms a step\n", flags.batch / step, step * 1e3);
+  if (drafts.drafts > 0)
+    std::printf(
+        "drafts    %10.2f tokens a step of a sequence that verified some (the time above is of a token)\n",
+        drafts.mean_acceptance_length());
   std::printf("bytes     %10s a token   (%s of weights a step, %s of KV a token of context)\n",
               human(step_bytes / flags.batch).c_str(),
               human(static_cast<double>(info.weight_bytes_per_token)).c_str(),

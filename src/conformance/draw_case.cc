@@ -198,7 +198,7 @@ class CaseDrawer {
       case BatchLevel::split: draw_split(lengths, rows); break;
       case BatchLevel::rows: draw_rows(); break;
       case BatchLevel::verify: {
-        const int drafts = 1 + random_.below(7);
+        const int drafts = 1 + random_.below(15);
         for (int i = 0; i < 3; ++i)
           add(drafts + 1,
               drafts + 1 + std::min(random_.pick(lengths), static_cast<int>(most / 3 / (drafts + 1))));

@@ -93,6 +93,27 @@ std::string in_pieces(AttentionBackend& backend, const Case& c, const Output& fi
   return {};
 }
 
+/// Sequences that decode several rows, as a step that verifies drafts does: each has the bits of a step of
+/// its own, up to as many as decode kernels take.
+std::string in_single_rows(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
+  constexpr int kMostRows = 16;
+  const Capability& capability = backend.info().capability;
+  const MaskSpec& mask = c.problem.spec.mask;
+  // Where a row sees no later keys, and what it sees does not depend on the rows beside it.
+  const bool alike = mask.causal && mask.window_right < 0 && !mask.spans && !mask.packed && !mask.tree;
+  if (c.problem.phase != Phase::decode || !alike || !capability.features.has(Feature::verify)) return {};
+  const std::vector<int64_t> at = offsets(c.problem);
+  for (int s = 0; s < static_cast<int>(c.problem.seqs.size()); ++s) {
+    const Sequence& seq = c.problem.seqs[s];
+    if (seq.n_q < 2 || seq.n_q > std::min(seq.n_k, kMostRows)) continue;
+    const std::string text = difference(in_chunks(backend, c.problem, s, 1, c.layout, Phase::decode, machine),
+                                        rows_of(first, c.problem.spec, at[s], at[s + 1]),
+                                        "of sequence " + std::to_string(s) + " in steps of one row");
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
 }  // namespace
 
 Pools::Host& Pools::host(int threads) {
@@ -144,7 +165,10 @@ std::string find_change(Invariance level, AttentionBackend& backend, const Case&
       return difference(second, first, "in a second run") +
              difference(run(backend, c.problem, c.layout, machine), first, "in a third run");
     }
-    case Invariance::batch: return without_company(backend, c, first, machine);
+    case Invariance::batch: {
+      const std::string alone = without_company(backend, c, first, machine);
+      return alone.empty() ? in_single_rows(backend, c, first, machine) : alone;
+    }
     case Invariance::page_size: return other_pages(backend, c, first, machine);
     case Invariance::prefill_chunks: return in_pieces(backend, c, first, Phase::prefill, machine);
     case Invariance::chunking: return in_pieces(backend, c, first, Phase::decode, machine);

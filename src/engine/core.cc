@@ -201,6 +201,9 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   // A decode's previous token came from an earlier step, so last_step_end_ is set.
   if (decodes > 0) token_gaps_.add(std::chrono::duration<double>(end - last_step_end_).count());
   last_step_end_ = end;
+  if (speculator_)
+    speculator_->took(rows == decodes ? static_cast<int>(step.chunks.size()) : 0, seconds,
+                      static_cast<int>(step_tokens_));
   if (step_tokens_ > 0) {
     const auto bound = std::ranges::lower_bound(kStepTokenBounds, step_tokens_);
     ++stats_.step_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];

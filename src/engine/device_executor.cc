@@ -94,8 +94,9 @@ int DeviceExecutor::bucket_of(const Step& step) const {
   if (capture_failed_ || step.batch.encoder().encodes()) return 0;
   const int seqs = step.batch.meta().num_seqs();
   const int rows = static_cast<int>(step.batch.input().token_ids.size());
-  const bool decodes = step.batch.split().num_decodes == seqs && rows == seqs;
-  return decodes && step.batch.num_logit_rows() == rows ? bucket_for(options_.buckets, rows) : 0;
+  if (step.batch.split().num_decodes < seqs || step.batch.num_logit_rows() < rows) return 0;
+  const int bucket = bucket_for(options_.buckets, rows);
+  return bucket > rows && seqs == options_.max_seqs ? 0 : bucket;  // no sequence is left for the filling
 }
 
 Status DeviceExecutor::queue(const Step& step, OpenStep& open) {

@@ -7,6 +7,7 @@
 #include "base/dtype_names.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "builtin/decode_rows.h"
 #include "engine/absorbed_prefill.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
@@ -124,8 +125,9 @@ Status EngineSetup::choose_device(const EngineConfig& config) {
   info.max_batched_tokens = config.max_batched_tokens.value_or(cpu ? kCpuTokens : kGpuTokens);
   max_seqs_ = std::min(info.max_running_requests, info.max_batched_tokens);
   if (cpu) return {};
-  FOVEA_TRY(buckets,
-            graph_buckets({config.cuda_graphs, config.cuda_graph_max_bs, config.cuda_graph_bs}, max_seqs_));
+  FOVEA_TRY(buckets, graph_buckets({config.cuda_graphs, config.cuda_graph_max_bs, config.cuda_graph_bs},
+                                   max_seqs_, config.speculative.num_tokens));
+  std::erase_if(buckets, [&](int rows) { return rows > info.max_batched_tokens; });
   info.cuda_graph_bs = executor.buckets = std::move(buckets);
   info.overlap = config.overlap;
   // Drafts follow tokens that the host knows.
@@ -153,6 +155,7 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   const int64_t room = kMaxLogitsBytes * (config.speculative.enabled() ? 4 : 1);
   const int64_t rows = room / (int64_t{info.vocab_size} * static_cast<int64_t>(sizeof(float)));
   max_logit_rows_ = static_cast<int>(std::clamp<int64_t>(rows, max_seqs_, info.max_batched_tokens));
+  if (!executor.buckets.empty()) max_logit_rows_ = std::max(max_logit_rows_, executor.buckets.back());
   if (config.attention.use_non_causal.value_or(false)) {
     // Each row of a prompt sees the whole prompt, so a prompt is computed in one step, with the logits of all
     // its rows if requested. The keys of a shared prefix depend on the tokens after it, so it cannot be
@@ -203,12 +206,28 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
     spec = ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, selection.page_size);
   info.selection = std::move(selection);
   scheduler.phases_differ = !same_bits_across_phases(info.selection);
+  scheduler.decode_rows = config.speculative.enabled() ? rows_alike(config) : 1;
   return {};
+}
+
+/// Rows of a sequence in a decode step that all of its attention computes with the bits of single rows.
+int EngineSetup::rows_alike(const EngineConfig& config) const {
+  int rows = 1 + kMaxDrafts;
+  for (const AttentionSpec& spec : info.specs) {
+    if (spec.type == AttentionType::encoder) continue;
+    const BackendInfo& decode = *info.selection.of(spec).decode.backend;
+    rows = std::min(rows, alike_decode_rows(decode, with_settings(spec, config.attention),
+                                            runner_options(config).limits, rows));
+  }
+  return rows;
 }
 
 std::unique_ptr<Speculator> EngineSetup::make_speculator(const EngineConfig& config) {
   if (!drafter) return nullptr;
-  return std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
+  auto speculator =
+      std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
+  if (gpu) speculator->measure();
+  return speculator;
 }
 
 /// What the model and its backends have to do with it.
@@ -231,9 +250,6 @@ Status EngineSetup::check_speculative(const EngineConfig& config) const {
   if (c.verify_in_prefill) {
     FOVEA_LOG(warning) << "--speculative-attention-mode prefill: drafts are verified by the decode backend, "
                           "which gives the same bits here";
-  }
-  if (device_.kind != DeviceKind::cpu) {
-    FOVEA_LOG(warning) << "speculative decoding on a GPU is experimental: its tests have run on CPUs only";
   }
   return {};
 }
@@ -304,6 +320,7 @@ ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) con
   options.open_steps = executor.overlap.open_steps;
   options.row_bytes = DeviceExecutor::kRowBytes;
   options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+  options.graph_rows = executor.buckets.empty() ? 0 : executor.buckets.back();
   return options;
 }
 

@@ -52,6 +52,7 @@ class EngineSetup {
   Status check_config(const EngineConfig& config);
   Status choose_device(const EngineConfig& config);
   Status choose_lengths(const EngineConfig& config);
+  int rows_alike(const EngineConfig& config) const;
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
   Status load_text(const EngineConfig& config);
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);

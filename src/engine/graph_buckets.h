@@ -14,9 +14,9 @@ struct GraphConfig {
   std::vector<int> rows;        ///< the graphs' rows; empty = 1, 2, 4, 8, 16, 24, 32, ...
 };
 
-/// Ascending and distinct; empty = no graphs. `max_seqs`: the rows of the largest decode step. Errors name
-/// the flag.
-Result<std::vector<int>> graph_buckets(const GraphConfig& config, int max_seqs);
+/// Ascending and distinct; empty = no graphs. `max_seqs`: sequences of the largest decode step, each of which
+/// may have `most_drafts` rows more. Errors name the flag.
+Result<std::vector<int>> graph_buckets(const GraphConfig& config, int max_seqs, int most_drafts = 0);
 
 /// The smallest bucket of at least `rows` rows; 0 = none.
 int bucket_for(std::span<const int> buckets, int rows);

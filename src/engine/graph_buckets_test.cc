@@ -23,6 +23,16 @@ std::string refusal(const GraphConfig& config, int max_seqs) {
   return made.ok() ? "" : made.error().message;
 }
 
+TEST(GraphBuckets, WithDraftsForTheirRowsToo) {
+  const auto made = graph_buckets({}, 6, 5);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made->size(), 16u + 3u);
+  EXPECT_EQ(made->front(), 1);
+  EXPECT_THAT(std::vector(made->end() - 4, made->end()), ElementsAre(16, 24, 32, 36));
+  EXPECT_TRUE(graph_buckets({true, {}, {36}}, 6, 5).ok());
+  EXPECT_THAT(graph_buckets({true, {}, {37}}, 6, 5).error().message, HasSubstr("1 to 36 rows"));
+}
+
 TEST(GraphBuckets, ByDefaultUpTo256InStepsOf8) {
   const std::vector<int> all = buckets({}, 300);
   EXPECT_EQ(all.size(), 3u + 32u);

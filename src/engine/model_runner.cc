@@ -80,6 +80,7 @@ StepArrays::Limits ModelRunner::step_limits(int page_size) const {
   limits.host_blocks = options_.open_steps + 2;
   limits.row_bytes = options_.row_bytes;
   limits.logit_row_bytes = options_.logit_row_bytes;
+  limits.graph_rows = options_.graph_rows;
   return limits;
 }
 

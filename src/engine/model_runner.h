@@ -28,6 +28,7 @@ class ModelRunner final : public StepAttention {
     // The next ones are not used on the CPU.
     int open_steps = 1;                         ///< maximum steps queued at a time
     size_t row_bytes = 0, logit_row_bytes = 0;  ///< of the RowArrays of a step
+    int graph_rows = 0;                         ///< StepArrays::More::rows at most
     AttentionLimits limits;
     AttentionConfig attention;       ///< the configuration given to backend selection
     DType activations = DType::f32;  ///< activation_dtype() of the device

@@ -284,15 +284,21 @@ int Scheduler::draft_room(const ScheduledChunk& chunk) const {
   if (!chunk.samples || config_.whole_prompts || sequence.rows_in_flight > 0) return 0;
   if (chunk.single_rows && sequence.encoder) return 0;
   int64_t room = std::min({budget_, logit_budget_, sequence.max_tokens - sequence.length() - 1, kMaxDrafts});
-  if (chunk.single_rows) room = std::min<int64_t>(room, spare_seqs_);
+  if (chunk.single_rows) room = std::min<int64_t>(room, std::max(spare_seqs_, rows_beside(chunk)));
   const auto held = static_cast<int64_t>(sequence.pages.size());
   const int64_t more = std::min(available_pages(), own_limit_ - (held - sequence.first_own()));
   return static_cast<int>(std::min(room, (held + more) * config_.page_size - chunk.end()));
 }
 
+/// Drafts that one sequence of the batch may have with the known token of a decode.
+int Scheduler::rows_beside(const ScheduledChunk& chunk) const {
+  return chunk.count == 1 ? config_.decode_rows - 1 : 0;
+}
+
 void Scheduler::add_drafts(ScheduledChunk& chunk, int count) {
   if (count <= 0) return;
   FOVEA_CHECK(grow(*chunk.sequence, config_.pages_for(chunk.end() + count)));
+  if (count <= rows_beside(chunk)) chunk.single_rows = false;
   chunk.count += count;
   chunk.drafts = count;
   budget_ -= count;

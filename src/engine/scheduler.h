@@ -40,6 +40,9 @@ struct SchedulerConfig {
   /// own, also when an answer is computed again after a preemption; a page with generated positions is found
   /// in the prefix cache only by the answer that it belongs to. README.md, "Provenance".
   bool phases_differ = false;
+  /// With phases_differ: rows of one sequence that decode computes in one step with the bits of steps of one
+  /// row each. A draft's rows beyond are sequences of their own in the batch.
+  int decode_rows = 1;
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   int max_seq_len = 0;  ///< tokens of the longest sequence
   int window = 0;  ///< most keys that a query sees in any layer, its own included; 0 = some layer sees all
@@ -148,6 +151,7 @@ class Scheduler {
   void schedule_chunk(Sequence& sequence, bool decode);
   void keep_to_phase(ScheduledChunk& chunk) const;
   void schedule_drafts(DraftSource& source);
+  int rows_beside(const ScheduledChunk& chunk) const;
   int draft_room(const ScheduledChunk& chunk) const;
   void add_drafts(ScheduledChunk& chunk, int count);
   void add_to_step(const ScheduledChunk& chunk);

@@ -17,7 +17,8 @@ Speculator::Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafte
 }
 
 /// Drafts of each sequence in a step of `decodes` sequences.
-int Speculator::tokens_for(int decodes) const {
+int Speculator::tokens_for(int decodes) {
+  if (measures_) return table_.choose(decodes, config_.num_tokens);
   for (const SpeculativeConfig::BatchRule& rule : config_.by_batch)
     if (rule.from <= decodes && decodes <= rule.to) return std::min(rule.num_tokens, config_.num_tokens);
   return config_.num_tokens;
@@ -38,13 +39,19 @@ int Speculator::tokens_for(const Sequence& sequence, int most) const {
 void Speculator::count(const Sequence& sequence, int verified, int accepted) {
   constexpr double kNewest = 0.25;  // its weight
   counts_.add(verified, accepted);
+  if (measures_) table_.count(verified, accepted);
   const auto start = static_cast<double>(config_.num_tokens);
   double& lately = accepted_.try_emplace(sequence.id, start).first->second;
   lately += kNewest * (accepted - lately);
 }
 
+void Speculator::took(int decodes, double seconds, int tokens) {
+  if (measures_) table_.add(decodes, newest_most_, seconds, tokens);
+  newest_most_ = 0;
+}
+
 void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
-  const int most = tokens_for(decodes);
+  const int most = newest_most_ = tokens_for(decodes);
   if (most == 0) return;
   jobs_.clear();
   drafted_.clear();

@@ -8,6 +8,7 @@
 #include "engine/scheduler.h"
 #include "engine/token_constraint.h"
 #include "fovea/speculative.h"
+#include "speculative/draft_table.h"
 #include "speculative/drafter.h"
 
 namespace fovea {
@@ -22,6 +23,12 @@ class Speculator final : public DraftSource {
   void set_constraint_of(ConstraintOf constraint_of) { constraint_of_ = std::move(constraint_of); }
 
   void propose(std::span<const DraftRoom> rooms, int decodes) override;
+  /// From now on the number of drafts follows what steps of as many sequences took: for a device whose steps
+  /// are alike. Not with rules by batch size.
+  void measure() { measures_ = config_.adaptive && config_.by_batch.empty(); }
+  /// A step of `decodes` sequences, and of no prompts, took `seconds` and gave `tokens`.
+  void took(int decodes, double seconds, int tokens);
+
   /// The sequence has ended.
   void end(const Sequence& sequence);
   /// A step has verified drafts.
@@ -31,7 +38,7 @@ class Speculator final : public DraftSource {
   const SpeculativeCounts& counts() const { return counts_; }
 
  private:
-  int tokens_for(int decodes) const;
+  int tokens_for(int decodes);
   int tokens_for(const Sequence& sequence, int most) const;
   void fill(DraftJob& job) const;
   void keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const;
@@ -44,6 +51,9 @@ class Speculator final : public DraftSource {
   std::vector<Sequence*> drafted_;                 // of jobs_
   std::unordered_map<uint64_t, double> accepted_;  // by sequence: drafts accepted in a step, lately
   SpeculativeCounts counts_;
+  bool measures_ = false;
+  DraftTable table_;
+  int newest_most_ = 0;  // drafts of each sequence that the newest step was to have
 };
 
 /// The drafter of a configuration that needs no model. Null for the others.

@@ -23,8 +23,8 @@ std::span<const int32_t> elements(const Tensor& t) {
 
 int64_t StepArrays::block_bytes(const Limits& limits) {
   const auto seqs = static_cast<size_t>(limits.max_seqs);
-  const auto rows = static_cast<size_t>(std::max(limits.max_tokens, limits.max_seqs));
-  const auto logit_rows = static_cast<size_t>(std::max(limits.max_logit_rows, limits.max_seqs));
+  const auto rows = std::max(static_cast<size_t>(limits.max_tokens), limits.small_rows());
+  const auto logit_rows = std::max(static_cast<size_t>(limits.max_logit_rows), limits.small_rows());
   constexpr size_t kInt = sizeof(int32_t), kLong = sizeof(int64_t);
   const int64_t pages = limits.max_pages + limits.max_cross_pages;
   const size_t cross = limits.max_cross_pages > 0 ? padded(seqs * kInt) + padded((seqs + 1) * kInt) : 0;
@@ -85,11 +85,12 @@ Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More&
   const BatchMeta& host = batch.meta();
   const size_t given = input.token_ids.size(), given_seqs = host.kv_lens.size();
   const size_t rows = std::max(given, static_cast<size_t>(more.rows)), added = rows - given;
-  const size_t seqs = given_seqs + added, most_seqs = static_cast<size_t>(limits_.max_seqs);
-  FOVEA_CHECK(added == 0 || (given == given_seqs && input.logit_rows.size() == given));
+  const size_t most_seqs = static_cast<size_t>(limits_.max_seqs), small = limits_.small_rows();
+  const size_t seqs = more.rows > 0 ? std::min(rows, most_seqs) : given_seqs;
+  FOVEA_CHECK(more.rows == 0 || (input.logit_rows.size() == given && given_seqs + (added > 0) <= seqs));
   // Small steps have small arrays: one copy covers them, and a graph of one bucket finds those of another.
-  const size_t most_rows = rows <= most_seqs ? most_seqs : static_cast<size_t>(limits_.max_tokens);
-  const size_t most_logits = rows <= most_seqs ? most_seqs : static_cast<size_t>(limits_.max_logit_rows);
+  const size_t most_rows = rows <= small ? small : static_cast<size_t>(limits_.max_tokens);
+  const size_t most_logits = rows <= small ? small : static_cast<size_t>(limits_.max_logit_rows);
 
   std::ranges::fill(put(input.token_ids, rows, most_rows, tensors_.token_ids).last(added), 0);
   std::ranges::fill(put(input.positions, rows, most_rows, tensors_.positions).last(added), 0);
@@ -108,12 +109,13 @@ Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More&
 
   q_offsets_.assign(host.q_offsets.begin(), host.q_offsets.end());
   kv_lens_.assign(host.kv_lens.begin(), host.kv_lens.end());
-  for (size_t i = 0; i < added; ++i) {
-    q_offsets_.push_back(q_offsets_.back() + 1);
-    kv_lens_.push_back(1);
+  for (size_t b = given_seqs; b < seqs; ++b) {
+    const int32_t left = static_cast<int32_t>(rows) - q_offsets_.back();
+    q_offsets_.push_back(q_offsets_.back() + (b + 1 == seqs ? left : std::min(left, 1)));
+    kv_lens_.push_back(std::min(left, 1));
   }
   split_ = batch.split();
-  split_.num_decodes += static_cast<int>(added);
+  split_.num_decodes += static_cast<int>(seqs - given_seqs);
   split_.decode_rows += static_cast<int>(added);
   split_.host_q_offsets = host.q_offsets;
   split_.host_kv_lens = host.kv_lens;

@@ -2,6 +2,7 @@
 // The arrays of a step on a device that is not the CPU: copies of BatchBuilder's arrays and of the executor's
 // own, in one block of host memory that is copied at once. Page tables become page lists (kv_indptr and
 // kv_indices), so that the copy has no unused entries.
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,12 +33,17 @@ class StepArrays {
     int page_size = 1;
     int host_blocks = 1;                        ///< blocks of host memory, used in turn
     size_t row_bytes = 0, logit_row_bytes = 0;  ///< sums over the RowArrays of a step
+    int graph_rows = 0;                         ///< More::rows at most
+    /// Steps of so few rows have small arrays.
+    size_t small_rows() const { return static_cast<size_t>(std::max(max_seqs, graph_rows)); }
   };
   /// What upload() copies besides the batch.
   struct More {
     std::span<const RowArray> row_arrays = {};  ///< the same ones in the same order in every step
-    /// A decode step of fewer rows is filled up to this many sequences of one row: token 0 at position 0,
-    /// nothing written, and the key of page 0 (with an encoder, also as the cross key). 0 = not filled up.
+    /// A decode step, all of whose rows have logits, is filled up to this many rows and as many sequences, at
+    /// most max_seqs: token 0 at position 0, nothing written, and the key of page 0 (with an encoder, also as
+    /// the cross key). Each fills a sequence, the last one takes what is left, and sequences that are left
+    /// have no rows; a step that is filled up has fewer sequences than max_seqs. 0 = not filled up.
     /// `row_arrays` are filled up already.
     int rows = 0;
   };
@@ -47,7 +53,7 @@ class StepArrays {
 
   /// Queues one copy. `batch` may change afterwards; the block is used again `host_blocks` calls later, when
   /// the copy must be done. The results of the functions below are valid until the next upload(). Arrays have
-  /// the same addresses in every step of at most max_seqs rows, and in every other step.
+  /// the same addresses in every step of at most small_rows() rows, and in every other step.
   Status upload(const BatchBuilder& batch, Stream& stream, const More& more);
   Status upload(const BatchBuilder& batch, Stream& stream) { return upload(batch, stream, More()); }
 

@@ -9,22 +9,24 @@ namespace fovea::cuda {
 /// The items that the host makes of a step, and the number of their partial results per KV head.
 inline std::vector<WorkItem> host_items(const PlanPolicy& policy, const AttentionLimits& limits,
                                         const PlanInput& input, const PageSource& pages, int32_t& partials) {
-  const HostPlan plan = make_plan_on_host(policy, limits, input);
+  const PartialRoom room = schedule_limits(policy, limits).room();
+  const HostPlan plan = make_plan_on_host(policy, limits, input, room);
   expect(plan.error == PlanError::none, "has an error on the host", "schedule");
   std::vector<WorkItem> items;
   partials = 0;
   for (const PlanTile& tile : plan.tiles) {
     for (int k = 0; k < tile.num_splits; ++k)
       items.push_back(make_item(policy, input, pages, tile, k, partials));
-    if (tile.num_splits > 1) partials += tile.num_splits;
+    if (tile.num_splits > 1) partials += tile.num_splits * room.of_tile(tile.rows);
   }
   return items;
 }
 
 /// The items that the device makes are those that the host makes from a plan.
-inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40) {
+inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask, int most_rows = 40,
+                           int split_tokens = 16, int draft_tokens = 0) {
   const KernelInfo kernel = library(kind, Element::bf16, Element::bf16, 128, 128, false).info;
-  const PlanPolicy policy = plan_policy(kernel, 2, 4, 16, mask);
+  const PlanPolicy policy = plan_policy(kernel, 2, 4, split_tokens, mask, draft_tokens);
   std::vector<int32_t> q_offsets = {0}, kv_lens;
   AttentionLimits limits;
   for (int b = 0; b < sequences; ++b) {

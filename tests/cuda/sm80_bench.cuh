@@ -117,10 +117,10 @@ inline std::vector<DecodeShape> decode_shapes() {
 }
 
 /// Runs one shape with one page size; prints microseconds, GB/s of K and V, and the ratio to the time of a
-/// plain read.
+/// plain read. `rows`: query rows of a sequence, as where drafts are verified.
 inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page,
                          Pool& pool, int element, int head_dim = 128, int kv_heads = 8, int group = 4,
-                         bool read = true) {
+                         bool read = true, int rows = 1) {
   int64_t tokens = 0, pages_of_set = 0;
   for (const int n : shape.lengths) {
     tokens += n;
@@ -139,9 +139,9 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
 
   const int batch = static_cast<int>(shape.lengths.size());
   const int heads = kv_heads * group;
-  DeviceArray<uint32_t> q(static_cast<size_t>(batch) * heads * head_dim / 2);
+  DeviceArray<uint32_t> q(static_cast<size_t>(batch) * rows * heads * head_dim / 2);
   fill_normal<<<64, 256>>>(q.data, q.count, 5, 0);
-  DeviceArray<uint16_t> out(static_cast<size_t>(batch) * heads * head_dim);
+  DeviceArray<uint16_t> out(static_cast<size_t>(batch) * rows * heads * head_dim);
   DeviceArray<int32_t> table(order);
   std::vector<AttentionParams> params;
   std::vector<DeviceSchedule> schedules;
@@ -151,7 +151,7 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
     std::vector<Shape> shapes;
     int64_t next = set * pages_of_set;
     for (int b = 0; b < batch; ++b) {
-      shapes.push_back({1, shape.lengths[b], b, next});
+      shapes.push_back({rows, shape.lengths[b], b * rows, next});
       next += (shape.lengths[b] + page - 1) / page;
     }
     const Schedule s = kernel.schedule(shapes, group, {});

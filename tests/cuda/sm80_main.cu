@@ -86,6 +86,7 @@ static void check_schedules() {
   for (const int sequences : {1, 5, 511, 512, 513, 1500}) {
     fovea::MaskSpec mask;
     check_schedule(KernelKind::decode, sequences, mask);
+    check_schedule(KernelKind::decode, sequences, mask, 9, 1, 16);
     mask.window_left = 700;
     mask.sink_tokens = 4;
     check_schedule(KernelKind::extend, sequences, mask, sequences < 600 ? 3000 : 40);

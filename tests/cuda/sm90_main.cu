@@ -1,6 +1,6 @@
-// Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `invariance`), `small` for
-// a sanitizer, `bench` (or one part of it: `prefill`, `decode`). Problems that sm90::select refuses are
-// skipped and counted.
+// Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `invariance`, `drafts`),
+// `small` for a sanitizer, `bench` (or one part of it: `prefill`, `decode`, `rows`). Problems that
+// sm90::select refuses are skipped and counted.
 #include "extend_bench.cuh"
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/launch.h"
@@ -145,6 +145,40 @@ static void check_invariances() {
   std::printf("invariances: %d failures\n", failures);
 }
 
+/// Several rows of a sequence, as where drafts are verified: each has the same bits beside any number of
+/// others.
+static void check_drafts() {
+  for (const HeadSize size : kHeadSizes)
+    for (const int group : {4, 1, 7}) {
+      Problem p;
+      p.head_dim = size.d, p.v_head_dim = size.dv, p.group = group;
+      p.name = "drafts, D " + std::to_string(size.d) + ", group " + std::to_string(group);
+      p.seqs = {{1, 300, 3}, {16, 5000, 1}, {3, 17, 4}};
+      for (const Element kv : {Element::bf16, Element::e4m3}) {
+        p.kv = kv;
+        if (!select(p, KernelKind::decode).ok()) continue;
+        for (const int tail : {1, 2, 3, 5, 6, 7, 11, 15})
+          check_invariance(p, sm90_kernel(p, KernelKind::decode), 1, tail);
+        check_all({p}, KernelKind::decode, Element::bf16);
+      }
+    }
+  std::printf("drafts: %d failures\n", failures);
+}
+
+static void bench_drafts() {
+  Pool pool(size_t{5} << 30, 0);
+  for (const Element kv : {Element::bf16, Element::e4m3})
+    for (const auto& [name, batch] : {std::pair{"B32 ctx8192", 32}, std::pair{"B4 ctx8192", 4}})
+      for (const int rows : {1, 2, 4, 5, 6, 7, 8, 12, 16}) {
+        Problem p;
+        p.kv = kv;
+        const DecodeShape shape{name, std::vector<int>(static_cast<size_t>(batch), 8192)};
+        bench_decode((std::to_string(rows) + (kv == Element::bf16 ? " rows bf16" : " rows e4m3")).c_str(),
+                     sm90_kernel(p, KernelKind::decode), shape, 16, pool, element_bytes(kv), 128, 8, 4,
+                     rows == 1, rows);
+      }
+}
+
 /// A set that takes seconds under a sanitizer.
 static void check_small() {
   Problem p;
@@ -238,9 +272,11 @@ int main(int argc, char** argv) {
   if (what == "bf16" || what == "check") check_type(Element::bf16);
   if (what == "fp16" || what == "check") check_type(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
+  if (what == "drafts" || what == "check") check_drafts();
   if (what == "small") check_small();
   if (what == "bench" || what == "prefill") bench_prefill();
   if (what == "bench" || what == "decode") bench_decodes();
+  if (what == "bench" || what == "rows") bench_drafts();
   std::printf("%s %s: %d failures, %d problems refused\n", failures == 0 ? "PASS" : "FAIL", what.c_str(),
               failures, refused);
   return failures == 0 ? 0 : 1;

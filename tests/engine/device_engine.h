@@ -42,6 +42,7 @@ struct DeviceConfig {
   std::function<std::unique_ptr<Drafter>()> drafter = {};
   /// Rows that decode are sequences of their own in the batch, as beside a backend whose phases differ.
   bool phases_differ = false;
+  int decode_rows = 1;  ///< SchedulerConfig::decode_rows
 };
 
 class DeviceEngine {
@@ -74,6 +75,7 @@ class DeviceEngine {
     scheduler.max_seq_len = static_cast<int>(std::min({int64_t{320}, int64_t{config_.max_position}, room}));
     scheduler.watermark = 2;
     scheduler.phases_differ = setup.phases_differ;
+    scheduler.decode_rows = setup.decode_rows;
 
     AttentionConfig attention;
     attention.backend = std::string(ReferenceBackend::kName);
@@ -90,6 +92,7 @@ class DeviceEngine {
     options.open_steps = setup.overlap.open_steps;
     options.row_bytes = DeviceExecutor::kRowBytes;
     options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+    options.graph_rows = setup.buckets.empty() ? 0 : setup.buckets.back();
     options.limits = {kRunning, scheduler.max_batched_tokens, int64_t{kRunning} * scheduler.max_seq_len,
                       scheduler.max_seq_len};
     options.kv_dtype = KvCacheDType::float32;

@@ -109,13 +109,17 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
   }
   int64_t preemptions = 0, replays = 0;
   for (const double right : {1.0, 0.8, 0.0})
-    for (const Config& base : {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6}},
-                               Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6}, 64, 30}}) {
+    for (const Config& base :
+         {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6, 8, 16, 24}},
+          Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6, 29}, 64, 30}}) {
       Config setup = base;
       setup.drafts = right == 1 ? 15 : 4;
       setup.drafter = [&] { return std::make_unique<test::RecordedDrafter>(texts, right, 1); };
-      for (const bool differ : {false, true}) {
+      // Rows of a sequence that are one sequence of the batch, in the last case some of them.
+      const bool few = right < 1 && !base.buckets.empty();
+      for (const auto& [differ, rows] : {std::pair{false, 1}, {true, 1}, {true, few ? 3 : 16}}) {
         setup.phases_differ = differ;
+        setup.decode_rows = rows;
         DeviceEngine engine(setup);
         EXPECT_EQ(engine.run(requests), want) << "right " << right << ", " << setup.max_batched_tokens;
         EXPECT_GT(engine.executor().counts().host_sampled, 5);
@@ -125,7 +129,7 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
           EXPECT_GT(counts.accepted_tokens, 10);
         }
         preemptions += engine.core().stats().preemptions;
-        if (differ) replays += engine.executor().counts().replays;
+        replays += engine.executor().counts().replays;
       }
     }
   EXPECT_GT(preemptions, 0);

@@ -4,6 +4,7 @@
 #include <array>
 #include <random>
 
+#include "base/thread_pool.h"
 #include "engine/token_constraint_test_support.h"
 #include "tests/engine/recorded_drafter.h"
 #include "tests/engine/storm.h"

@@ -115,10 +115,11 @@ bool takes_few_of_sm80(Family family, const AttentionSpec& spec, KernelUse use,
   return narrow.ok() && narrow->fused_combine;  // only kernels for few sequences combine
 }
 
+constexpr int kDraftTokens = 16;
+
 /// Draft verification has a few rows per sequence, which decode kernels split like one row. For other kernels
 /// splitting pays off only where the device would be idle: at most one tile of the kernel for large steps.
 int most_split_tokens(const AttentionSpec& spec, KernelUse use, const KernelInfo& large) {
-  constexpr int kDraftTokens = 16;
   return use == KernelUse::decode ? kDraftTokens : std::max(1, large.rows / group_of(spec));
 }
 
@@ -233,6 +234,8 @@ Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, Ker
          partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
   if (use != KernelUse::decode && !limits.split_prefill) choice.max_split_tokens = 0;
+  // One CTA adds a row's chunks as several do.
+  if (use == KernelUse::decode && family == Family::sm90) choice.draft_tokens = kDraftTokens;
   FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));
   choice.kernel = kernel;
   return choice;

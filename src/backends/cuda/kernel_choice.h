@@ -1,6 +1,7 @@
 #pragma once
 // Which kernel of which family serves a phase of a layer, for its schedule and launch. Host code, without
 // CUDA.
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -61,6 +62,12 @@ struct KernelChoice {
   /// Sequences with more query rows are never split. A small number, lowered where the limits would let the
   /// partial results of a step exceed kMostPartialBytes; at least 1, or 0 without split_prefill.
   int max_split_tokens = 1;
+  /// Sequences of at most this number of rows are split all the same where a step has room for their partial
+  /// results: PlanPolicy::draft_tokens. Their bits are the same either way.
+  int draft_tokens = 0;
+
+  /// Sequences of at most this number of rows have the bits of steps of one row in decode.
+  int alike_rows() const { return std::max(max_split_tokens, draft_tokens); }
 };
 
 /// Decode uses the kernel for few sequences if, within the limits, splits of kFewSplitKeys keys give at most

@@ -17,7 +17,7 @@ size_t aligned(size_t bytes) {
 
 PlanPolicy policy_of(const AttentionSpec& spec, const KernelChoice& choice) {
   return plan_policy(choice.kernel, spec.num_kv_heads, spec.num_heads / spec.num_kv_heads,
-                     choice.max_split_tokens, spec.mask);
+                     choice.max_split_tokens, spec.mask, choice.draft_tokens);
 }
 
 /// Bytes of one part.

@@ -22,7 +22,7 @@ ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& 
 }
 
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,
-                       const MaskSpec& mask) {
+                       const MaskSpec& mask, int draft_tokens) {
   PlanPolicy policy;
   policy.num_kv_heads = num_kv_heads;
   policy.group = group;
@@ -30,6 +30,7 @@ PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, in
   policy.block_keys = kernel.tile_keys;
   policy.split_keys = kernel.split_keys;
   policy.max_split_tokens = max_split_tokens;
+  policy.draft_tokens = draft_tokens;
   policy.mask = mask;
   return policy;
 }

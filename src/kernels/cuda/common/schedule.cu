@@ -25,6 +25,7 @@ struct StepDivide {
   __device__ int by_group(int rows) const { return group.quotient(rows); }
   __device__ int by_block(int keys) const { return block_keys.quotient(keys); }
   __device__ int by_split(int blocks) const { return blocks_per_split.quotient(blocks); }
+  __device__ int by_tile(int rows) const { return tile_rows.quotient(rows); }
 };
 
 struct StepStorage {
@@ -32,7 +33,7 @@ struct StepStorage {
   int2 before[kMaxThreads];  // items and partial results before each tile of a round
   int32_t tile_before[kMaxThreads], q_begin[kMaxThreads], n_q[kMaxThreads], n_k[kMaxThreads];
   int2 warps[kMaxThreads / 32];
-  int64_t keys[kMaxThreads / 32];
+  int64_t keys[kMaxThreads / 32], partials[kMaxThreads / 32];
   unsigned errors[kMaxThreads / 32];
 };
 
@@ -63,33 +64,46 @@ __device__ int2 step_scan(int2 mine, int2* warps, int2& total) {
 /// What is wrong with the step; the same in all threads.
 struct StepError {
   PlanError error;
-  bool all;  ///< it invalidates all sequences; else only those for which sequence_error() returns it
+  bool all;          ///< it invalidates all sequences; else only those for which sequence_error() returns it
+  int split_tokens;  ///< split_tokens()
 };
-__device__ StepError step_error(const AttentionLimits& limits, const PlanInput& in, StepStorage& shared) {
+__device__ StepError step_error(const PlanPolicy& policy, const StepDivide& divide,
+                                const AttentionLimits& limits, const PlanInput& in, const PartialRoom& room,
+                                StepStorage& shared) {
   constexpr auto bit = [](PlanError error) { return 1u << static_cast<int>(error); };
   unsigned errors = 0;  // a bit for each error that some sequence has
-  int64_t keys = 0;
+  int64_t keys = 0, partials = 0;
   for (int b = static_cast<int>(threadIdx.x); b < in.num_seqs; b += static_cast<int>(blockDim.x)) {
     int32_t n_k = 0;
-    errors |= bit(sequence_error(limits, in, b, n_k));
+    const PlanError error = sequence_error(limits, in, b, n_k);
+    errors |= bit(error);
     keys += n_k;
+    if (policy.draft_tokens > policy.max_split_tokens && error == PlanError::none)
+      partials += draft_partials(policy, divide, static_cast<int>(divide.blocks_per_split.divisor), room,
+                                 in.q_offsets[b + 1] - in.q_offsets[b], n_k);
   }
   errors = __reduce_or_sync(~0u, errors);
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2)
+  for (int step = 16; step > 0; step /= 2) {
     keys += __shfl_xor_sync(~0u, keys, step);
-  if (threadIdx.x % 32 == 0) shared.errors[threadIdx.x / 32] = errors, shared.keys[threadIdx.x / 32] = keys;
+    partials += __shfl_xor_sync(~0u, partials, step);
+  }
+  if (threadIdx.x % 32 == 0) {
+    const unsigned warp = threadIdx.x / 32;
+    shared.errors[warp] = errors, shared.keys[warp] = keys, shared.partials[warp] = partials;
+  }
   __syncthreads();
-  keys = 0;
+  keys = partials = 0;
 #pragma unroll 4
   for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w)
-    errors |= shared.errors[w], keys += shared.keys[w];
+    errors |= shared.errors[w], keys += shared.keys[w], partials += shared.partials[w];
+  const int tokens = split_tokens(policy, room, partials);
   for (const PlanError error : {PlanError::q_offsets, PlanError::too_many_rows})
-    if (errors & bit(error)) return {error, true};
-  if (keys > limits.max_kv_tokens) return {PlanError::kv_tokens, true};
+    if (errors & bit(error)) return {error, true, policy.max_split_tokens};
+  if (keys > limits.max_kv_tokens) return {PlanError::kv_tokens, true, policy.max_split_tokens};
   for (const PlanError error : {PlanError::kv_len, PlanError::pages})
-    if (errors & bit(error)) return {error, false};
-  return {PlanError::none, false};
+    if (errors & bit(error)) return {error, false, tokens};
+  return {PlanError::none, false, tokens};
 }
 
 __device__ void store_item(WorkItem* to, const WorkItem& item) {
@@ -107,12 +121,13 @@ __global__ __launch_bounds__(kMaxThreads) void schedule_kernel(const __grid_cons
                                                                const __grid_constant__ AttentionLimits limits,
                                                                const __grid_constant__ PlanInput in,
                                                                const __grid_constant__ PageSource pages,
+                                                               const __grid_constant__ PartialRoom room,
                                                                const __grid_constant__ ScheduleView out) {
   __shared__ StepStorage shared;
   grid_launch_dependents();
   grid_dependency_wait();
   const int rank = static_cast<int>(threadIdx.x), size = static_cast<int>(blockDim.x);
-  const StepError error = step_error(limits, in, shared);
+  const StepError error = step_error(policy, divide, limits, in, room, shared);
   const int seqs = error.all ? min(in.num_rows, 1) : in.num_seqs;
   const int blocks_per_split = static_cast<int>(divide.blocks_per_split.divisor);
   int2 done = make_int2(0, 0);
@@ -155,7 +170,7 @@ __global__ __launch_bounds__(kMaxThreads) void schedule_kernel(const __grid_cons
         const KeyRanges keys = tile_keys<kPlainMask>(policy, divide, in, tile);
         tile.set_keys(keys);
         set_blocks(policy, divide, keys, tile);
-        set_splits(policy, divide, blocks_per_split, tile);
+        set_splits(error.split_tokens, divide, blocks_per_split, tile);
         tile.first_split = divide.by_split(tile.block);
         tile.n_k = shared.n_k[at];
         shared.tiles[rank] = tile;
@@ -163,8 +178,8 @@ __global__ __launch_bounds__(kMaxThreads) void schedule_kernel(const __grid_cons
         tile.num_splits = 0;
       }
       int2 items;
-      shared.before[rank] = step_scan(make_int2(tile.num_splits, tile.num_splits > 1 ? tile.num_splits : 0),
-                                      shared.warps, items);
+      const int partials = tile.num_splits > 1 ? tile.num_splits * room.of_tile(tile.rows) : 0;
+      shared.before[rank] = step_scan(make_int2(tile.num_splits, partials), shared.warps, items);
       __syncthreads();
       const int tiles_here = min(size, total.x - first);
       const int stride = static_cast<int>(gridDim.x) * size;
@@ -230,7 +245,7 @@ Status launch_schedule(const PlanPolicy& policy, const AttentionLimits& limits, 
   config.numAttrs = has_programmatic_launch(major) ? 1 : 0;
   if (code == cudaSuccess)
     code = cudaLaunchKernelEx(&config, plain ? schedule_kernel<true> : schedule_kernel<false>, policy, divide,
-                              limits, input, pages, out);
+                              limits, input, pages, most.room(), out);
   if (code == cudaSuccess) return {};
   cudaGetLastError();  // clears the error: reported here, not by the next launch
   return Error{ErrorCode::internal, std::string("launch of the schedule: ") + cudaGetErrorString(code)};

@@ -22,12 +22,14 @@ struct ScheduleLimits {
   /// Rows of a partial result: AttentionParams::partial_rows. Sequences that are split may have fewer packed
   /// rows than a tile.
   int partial_rows = 0;
+
+  PartialRoom room() const { return {max_partials, partial_rows}; }
 };
 ScheduleLimits schedule_limits(const PlanPolicy& policy, const AttentionLimits& limits);
 
 /// The planner's policy for a kernel: its tile rows, keys per block and keys per split.
 PlanPolicy plan_policy(const KernelInfo& kernel, int num_kv_heads, int group, int max_split_tokens,
-                       const MaskSpec& mask);
+                       const MaskSpec& mask, int draft_tokens = 0);
 
 /// A row tile that work items are made from: PlanTile's fields, and the keys that its rows see.
 struct ItemTile {

@@ -48,7 +48,27 @@ struct PlanDivide {
   FOVEA_HOST_DEVICE int32_t by_group(int32_t rows) const { return quotient(rows, policy.group); }
   FOVEA_HOST_DEVICE int32_t by_block(int32_t keys) const { return quotient(keys, policy.block_keys); }
   FOVEA_HOST_DEVICE int32_t by_split(int32_t blocks) const { return quotient(blocks, blocks_per_split); }
+  FOVEA_HOST_DEVICE int32_t by_tile(int32_t rows) const { return quotient(rows, policy.tile_rows); }
 };
+
+/// At least the partial results for a KV head of a sequence of n_q rows and n_k keys, if it is split.
+template <class Divide>
+FOVEA_HOST_DEVICE int64_t draft_partials(const PlanPolicy& policy, const Divide& divide,
+                                         int32_t blocks_per_split, const PartialRoom& room, int32_t n_q,
+                                         int32_t n_k) {
+  if (n_q == 0 || n_q > policy.draft_tokens || n_k <= policy.split_keys) return 0;
+  const int32_t rows = n_q * policy.group, tiles = divide.by_tile(rows + policy.tile_rows - 1);
+  const int32_t blocks = divide.by_block(n_k + policy.block_keys - 1);
+  const int32_t splits = divide.by_split(blocks + blocks_per_split - 1);
+  return int64_t{tiles} * room.of_tile(rows < policy.tile_rows ? rows : policy.tile_rows) * splits;
+}
+
+/// Sequences of at most this number of rows are split in a step whose draft_partials() add up to `partials`.
+FOVEA_HOST_DEVICE inline int split_tokens(const PlanPolicy& policy, const PartialRoom& room,
+                                          int64_t partials) {
+  return policy.draft_tokens > policy.max_split_tokens && partials <= room.most ? policy.draft_tokens
+                                                                                : policy.max_split_tokens;
+}
 
 /// The keys that rows of a tile see. kPlainMask: the policy's mask has neither spans nor chunks nor sink
 /// tokens, whose code is then left out.
@@ -82,11 +102,10 @@ FOVEA_HOST_DEVICE void set_blocks(const PlanPolicy& policy, const Divide& divide
   if (!keys.body.empty() && tile.sink_block_end > tile.block) tile.sink_block_end = tile.block;
 }
 
-/// Fills the splits of a tile's blocks.
+/// Fills the splits of a tile's blocks; `most_rows` is the step's split_tokens().
 template <class Tile, class Divide>
-FOVEA_HOST_DEVICE void set_splits(const PlanPolicy& policy, const Divide& divide, int32_t blocks_per_split,
-                                  Tile& tile) {
-  if (tile.n_q > policy.max_split_tokens) return;
+FOVEA_HOST_DEVICE void set_splits(int most_rows, const Divide& divide, int32_t blocks_per_split, Tile& tile) {
+  if (tile.n_q > most_rows) return;
   const int32_t first = divide.by_split(tile.block), last = blocks_per_split - 1;
   tile.is_split = 1;
   const bool body = tile.block < tile.block_end;

@@ -19,7 +19,7 @@ std::string str(int64_t x) {
 }
 
 Status check_policy(const PlanPolicy& p) {
-  if (p.num_kv_heads < 1 || p.group < 1 || p.tile_rows < 1 || p.max_split_tokens < 0)
+  if (p.num_kv_heads < 1 || p.group < 1 || p.tile_rows < 1 || p.max_split_tokens < 0 || p.draft_tokens < 0)
     return invalid("attention plan: kv heads, group and tile rows must be at least 1, split tokens 0; " +
                    str(p.num_kv_heads) + ", " + str(p.group) + ", " + str(p.tile_rows) + " and " +
                    str(p.max_split_tokens) + " are given");
@@ -55,7 +55,7 @@ int32_t num_tiles(const PlanPolicy& policy, int32_t n_q) {
   return static_cast<int32_t>(ceil_div(int64_t{n_q} * policy.group, policy.tile_rows));
 }
 
-PlanTile make_tile(const PlanPolicy& policy, const PlanInput& in, int32_t seq, int32_t index) {
+PlanTile make_tile(const PlanPolicy& policy, const PlanInput& in, int most_rows, int32_t seq, int32_t index) {
   PlanTile tile;
   tile.seq = seq;
   tile.q_row = in.q_offsets[seq];
@@ -65,7 +65,7 @@ PlanTile make_tile(const PlanPolicy& policy, const PlanInput& in, int32_t seq, i
   tile.rows = std::min(tile.n_q * policy.group - tile.row, policy.tile_rows);
   const PlanDivide divide{policy, quotient(policy.split_keys, policy.block_keys)};
   set_blocks(policy, divide, tile_keys<false>(policy, divide, in, tile), tile);
-  set_splits(policy, divide, divide.blocks_per_split, tile);
+  set_splits(most_rows, divide, divide.blocks_per_split, tile);
   return tile;
 }
 
@@ -107,20 +107,26 @@ Status check_plan_limits(const PlanPolicy& policy, const AttentionLimits& limits
   return {};
 }
 
-HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input) {
+HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
+                           const PartialRoom& room) {
   FOVEA_CHECK(input.num_seqs >= 0 && input.num_seqs <= limits.max_seqs);
   HostPlan plan;
-  int64_t kv_tokens = 0;
+  const PlanDivide divide{policy, quotient(policy.split_keys, policy.block_keys)};
+  int64_t kv_tokens = 0, partials = 0;
   for (int32_t b = 0; b < input.num_seqs; ++b) {
     int32_t keys = 0;
     plan.error = std::max(plan.error, sequence_error(limits, input, b, keys));
     kv_tokens += keys;
+    if (plan.error == PlanError::none)
+      partials += draft_partials(policy, divide, divide.blocks_per_split, room,
+                                 input.q_offsets[b + 1] - input.q_offsets[b], keys);
   }
+  const int most_rows = split_tokens(policy, room, partials);
   if (plan.error == PlanError::none && kv_tokens > limits.max_kv_tokens) plan.error = PlanError::kv_tokens;
   if (plan.error != PlanError::none) return plan;
   for (int32_t b = 0; b < input.num_seqs; ++b)
     for (int32_t i = num_tiles(policy, input.q_offsets[b + 1] - input.q_offsets[b]) - 1; i >= 0; --i)
-      plan.tiles.push_back(make_tile(policy, input, b, i));
+      plan.tiles.push_back(make_tile(policy, input, most_rows, b, i));
   return plan;
 }
 

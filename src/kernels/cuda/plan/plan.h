@@ -15,7 +15,8 @@
 // a prefill was chunked changes none either as long as the kernel's arithmetic in a split is the same for a
 // row in any tile and all steps lie on one side of max_split_tokens. Sequences beyond it are never split: a
 // kernel may compute them without regard to splits (then crossing that limit shows in the last bits) or
-// combine split by split (then it does not).
+// combine split by split (then it does not). For kernels of the latter kind there are draft_tokens: whether
+// sequences of a few rows are split then follows from the room for partial results in the step.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,9 @@ struct PlanPolicy {
   int block_keys = 64;
   int split_keys = 512;       ///< a multiple of block_keys
   int max_split_tokens = 16;  ///< sequences with more query rows are never split
+  /// But those of at most this number are in steps of which draft_partials() fit into the limits' partial
+  /// results.
+  int draft_tokens = 0;
   MaskSpec mask;
 };
 
@@ -99,9 +103,22 @@ struct HostPlan {
   std::vector<PlanTile> tiles;  ///< in the order of the sequences, of each from its last rows to its first
 };
 
+/// Where partial results of a step go, as ScheduleLimits has it: `most` of them for a KV head, of `rows` rows
+/// each. A tile of more rows has several for each of its splits.
+struct PartialRoom {
+  int64_t most = 0;
+  int rows = 1;
+  FOVEA_HOST_DEVICE int of_tile(int tile_rows) const {
+    return tile_rows <= rows
+               ? 1
+               : static_cast<int>(static_cast<uint32_t>(tile_rows + rows - 1) / static_cast<uint32_t>(rows));
+  }
+};
+
 /// The plan on the host, from arrays in host memory: the reference that tests compare launch_schedule with.
 /// input.num_seqs is at most limits.max_seqs.
-HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);
+HostPlan make_plan_on_host(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input,
+                           const PartialRoom& room = {});
 
 /// Checks what the host sees of a step: no more sequences than the limits, and arrays where they are needed.
 Status check_plan_input(const PlanPolicy& policy, const AttentionLimits& limits, const PlanInput& input);

@@ -75,6 +75,27 @@ PlanPolicy policy_of(const MaskSpec& mask = {}) {
   return policy;
 }
 
+TEST(Plan, SequencesOfAFewRowsAreSplitWhereThereIsRoom) {
+  PlanPolicy policy = policy_of();
+  policy.max_split_tokens = 1;
+  policy.draft_tokens = 6;
+  const std::vector<int32_t> offsets = {0, 6, 7, 14}, lens = {600, 1000, 900};
+  const PlanInput input{offsets.data(), lens.data(), nullptr, nullptr, 3};
+  const AttentionLimits limits{3, 14, 2500, 1000};
+  // 2 tiles of 18 rows in 3 splits, with rows for 16 and 2; and 1 tile in 4. A partial result has 3 rows.
+  const PartialRoom enough{2 * 6 * 3 + 4, 3}, less{enough.most - 1, 3};
+  const auto splits = [&](const PartialRoom& room) {
+    std::vector<int> all;
+    for (const PlanTile& tile : make_plan_on_host(policy, limits, input, room).tiles)
+      all.push_back(tile.num_splits);
+    return all;
+  };
+  EXPECT_EQ(splits(enough), (std::vector{3, 3, 4, 1, 1}));
+  EXPECT_EQ(splits(less), (std::vector{1, 1, 4, 1, 1}));
+  EXPECT_EQ(enough.of_tile(16), 6);
+  EXPECT_EQ(enough.of_tile(2), 1);
+}
+
 std::vector<MaskSpec> masks() {
   std::vector<MaskSpec> out(6);
   out[1].causal = false;

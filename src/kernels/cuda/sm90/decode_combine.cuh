@@ -3,6 +3,7 @@
 // are the same whether one CTA has all keys of a row, or several CTAs store partial results that the
 // last-arriving CTA combines.
 #include "kernels/cuda/common/partials.cuh"
+#include "kernels/cuda/plan/plan.h"
 #include "kernels/cuda/sm90/decode_range.cuh"
 #include "kernels/cuda/sm90/decode_tile.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
@@ -80,7 +81,7 @@ template <class P>
 struct DecodeCombine {
   static constexpr uint32_t kBarrier = 1;
   static constexpr int kWarps = P::kConsumers / 32;
-  static constexpr int kCells = P::kPasses * P::kPassCells;
+  static constexpr int kCells = P::kThreadCells;
   const AttentionParams& params;
   float* exchange;  ///< shared [kKeyGroups, kPassRows, kCombinePitch]: O of the key groups
   /// Shared [2, kKeyGroups + 2, kRows], double-buffered by parity: states of a chunk's key groups, of the
@@ -99,11 +100,13 @@ struct DecodeCombine {
   /// Calls f(cell, row, column) for this thread's cells of a pass, four columns of a row each.
   template <class F>
   __device__ void for_cells_of_pass(int pass, int rows, F&& f) {
+    const int before = pass % P::kTurns * P::kCells;  // threads whose turn is another
+    if (thread < before) return;
 #pragma unroll
     for (int c = 0; c < P::kPassCells; ++c) {
-      const int i = thread + c * P::kConsumers, r = i / (P::kDv / 4);
+      const int i = thread - before + c * P::kConsumers, r = i / (P::kDv / 4);
       if (r < P::kPassRows && pass * P::kPassRows + r < rows)
-        f(pass * P::kPassCells + c, pass * P::kPassRows + r, i % (P::kDv / 4) * 4);
+        f(pass / P::kTurns * P::kPassCells + c, pass * P::kPassRows + r, i % (P::kDv / 4) * 4);
     }
   }
   template <class F>
@@ -145,8 +148,8 @@ struct DecodeCombine {
     parity ^= 1;
     float2* const state = states_of(parity);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = place.row_tile * 16 + i / 2 * 8;
+    for (int i = 0; i < 2 * P::kRowGroups; ++i) {
+      const int r = i / 2 * 8;
       if (r >= rows) break;
       const float total = column_sum(tile.row_sum[i / 2][i % 2]);
       if (g == 0 && place.part == 0)
@@ -155,9 +158,9 @@ struct DecodeCombine {
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
-      const int h = pass * P::kPassRows / 8 % 2, first = pass * P::kPassRows % 8;
+      const int h = pass * P::kPassRows / 8, first = pass * P::kPassRows % 8;
       barrier();  // the rows of the previous pass have been read
-      if (place.row_tile == pass * P::kPassRows / 16 && 2 * q >= first && 2 * q < first + P::kPassRows)
+      if (2 * q >= first && 2 * q < first + P::kPassRows)
         store_fragment(exchange + (place.group * P::kPassRows + 2 * q - first) * P::kCombinePitch +
                            place.part * P::kPartDv,
                        tile.o, h);
@@ -179,7 +182,7 @@ struct DecodeCombine {
           o = make_float4(fmaf(y.x, f, o.x), fmaf(y.y, f, o.y), fmaf(y.z, f, o.z), fmaf(y.w, f, o.w));
         }
         if (partial_group) {
-          store_partial(item, head, item.split, r, column, o, sum);
+          store_partial(item, head, item.split, rows, r, column, o, sum);
         } else {
           const float2 before = group_empty ? empty_state() : group_state(parity ^ 1, r);
           const CombineFactors f(before.x, sum.x);
@@ -193,7 +196,8 @@ struct DecodeCombine {
   }
 
   /// Stores this lane's columns of two query rows; h: which 8 query rows of the fragment.
-  static __device__ void store_fragment(float* to, const float (&o)[P::kPartDv / 16][2][4], int h) {
+  static __device__ void store_fragment(float* to, const float (&o)[P::kPartDv / 16][P::kRowGroups][4],
+                                        int h) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int e = 0; e < 2; ++e)
@@ -222,13 +226,13 @@ struct DecodeCombine {
   }
   __device__ void store_group(const WorkItem& item, int head, int split, int rows) {
     for_cells(rows, [&](int cell, int r, int column) {
-      store_partial(item, head, split, r, column, group[cell], group_state(parity, r));
+      store_partial(item, head, split, rows, r, column, group[cell], group_state(parity, r));
     });
     begin_group();
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
     for_cells(rows, [&](int cell, int r, int column) {
-      store_partial(item, head, 0, r, column, row[cell], row_state(row_parity, r));
+      store_partial(item, head, 0, rows, r, column, row[cell], row_state(row_parity, r));
     });
   }
   /// Normalises and stores the row, which has all its groups.
@@ -239,9 +243,14 @@ struct DecodeCombine {
     });
   }
 
-  __device__ void store_partial(const WorkItem& item, int head, int split, int r, int column, const float4& o,
-                                const float2& state) const {
-    const int64_t at = partial_row(params, item.partial_first + split, head, r);
+  /// Partial results of partial_rows rows that each split of a row tile has.
+  __device__ int partials_of_split(int rows) const {
+    return PartialRoom{0, params.partial_rows}.of_tile(rows);
+  }
+  __device__ void store_partial(const WorkItem& item, int head, int split, int rows, int r, int column,
+                                const float4& o, const float2& state) const {
+    const int units = partials_of_split(rows);
+    const int64_t at = partial_row(params, item.partial_first + split * units, head * units, r);
     __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
     if (column == 0) store_state(params, at, state.x, state.y);
   }
@@ -308,8 +317,9 @@ struct DecodeCombine {
   __device__ void combine_partials(const WorkItem& item, int head, int rows, int first, int count,
                                    char* landing, float2 (&totals)[kCells]) {
     constexpr int kColumns = P::kDv / 4;
-    const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows;
-    const int64_t partial0 = partial_row(params, item.partial_first, head, 0);
+    const int units = partials_of_split(rows);
+    const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows * units;
+    const int64_t partial0 = partial_row(params, item.partial_first, head * units, 0);
     float4* const o = reinterpret_cast<float4*>(landing);
     float4* const factors = o + rows * count * kColumns;
     float2* const sums = reinterpret_cast<float2*>(factors + rows * count);

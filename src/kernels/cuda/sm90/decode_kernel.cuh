@@ -82,12 +82,12 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
   RingPosition<P::kStages> at;
   int first_shared = -1, last_shared = -1;  // last item here of a row tile that other CTAs have splits of
   for (int index = range.first; index < range.last;) {
-    DecodeRowTile<P> row_tile(params, range, index);
+    DecodeRowTile<P> row_tile(params, index);
     const bool from_start = row_tile.item.split == 0;
-    query.load(params, row_tile.item, range.head, place, query_tile);
+    query.load(params, row_tile.item, range.head, row_tile.rows, place, query_tile);
     tile.rows(params, row_tile.item, place);
     combine.begin_row();
-    bool partial_group = !from_start && (row_tile.first_chunk + row_tile.item.split) % P::kGroupChunks != 0;
+    bool partial_group = !from_start && (row_tile.first_chunk() + row_tile.item.split) % P::kGroupChunks != 0;
     bool group_open = false;  // the sum of the group is neither added to the row nor stored
     for (;;) {
       const WorkItem& item = row_tile.item;
@@ -99,7 +99,7 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
         for (; key < last; key += P::kTileKeys, at.next()) {
           mbarrier_wait(ring.full(at.slot), at.phase);
           tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys,
-                    row_tile.rows - place.row_tile * 16);
+                    row_tile.rows);
           __syncwarp();
           if (place.lane == 0) mbarrier_arrive(ring.empty(at.slot));
         }
@@ -115,10 +115,10 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
         }
         partial_group = partial_group && !ends;
       } while (key < item.key_last);
-      if (row_tile.index + 1 >= row_tile.end) break;
+      if (row_tile.index + 1 >= row_tile.end(range)) break;
       row_tile.next(params);
     }
-    index = row_tile.end;
+    index = row_tile.end(range);
     const WorkItem& item = row_tile.item;
     if (from_start && item.split + 1 == item.num_splits) {
       combine.store_output(item, range.head, row_tile.rows);
@@ -126,7 +126,7 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
     }
     if (group_open)
       combine.store_group(item, range.head,
-                          max(0, item.split - (row_tile.first_chunk + item.split) % P::kGroupChunks),
+                          max(0, item.split - (row_tile.first_chunk() + item.split) % P::kGroupChunks),
                           row_tile.rows);
     if (!combine.row_empty) combine.store_row(item, range.head, row_tile.rows);
     (row_tile.index == range.last - 1 ? last_shared : first_shared) = row_tile.index;
@@ -137,8 +137,8 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
   for (int i = 0; i < 2; ++i) {
     const int index = i == 0 ? first_shared : last_shared;
     if (index < 0) continue;
-    const DecodeRowTile<P> row_tile(params, range, index);
-    const PartialLayout layout{range.division, row_tile.tile_item, row_tile.first_chunk,
+    const DecodeRowTile<P> row_tile(params, index);
+    const PartialLayout layout{range.division, row_tile.tile_item(), row_tile.first_chunk(),
                                row_tile.item.num_splits, P::kGroupChunks};
     combine.arrive_and_combine(row_tile.item, range.head, row_tile.rows, layout, landing);
   }

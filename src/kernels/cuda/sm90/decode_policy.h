@@ -9,14 +9,13 @@
 
 namespace fovea::cuda::sm90 {
 
-/// The numbers that define a decode kernel: up to 16 row_tiles packed query rows against many keys. A
-/// producer warpgroup copies tiles of keys and values into a ring. One or two consumer warpgroups compute on
-/// them; each warp has its own keys of a tile (key_groups), its own 16 rows (row_tiles) and its own columns
-/// of V and O (value_parts).
+/// The numbers that define a decode kernel: up to `rows` packed query rows against many keys. A producer
+/// warpgroup copies tiles of keys and values into a ring. One or two consumer warpgroups compute on them;
+/// each warp has its own keys of a tile (key_groups) and its own columns of V and O (value_parts).
 struct DecodeShape {
   int head_dim, v_head_dim;
   KvType kv = KvType::same;
-  int row_tiles = 1;
+  int rows = 16;  ///< a multiple of 8: O of all rows is in registers
   int key_groups;
   int value_parts = 1;
   int tile_keys;
@@ -33,13 +32,14 @@ struct DecodePolicy {
   static constexpr KvType kKv = kShape.kv;
   static constexpr bool kEightBit = kKv != KvType::same;
   static constexpr int kD = kShape.head_dim, kDv = kShape.v_head_dim;
-  static constexpr int kRowTiles = kShape.row_tiles, kKeyGroups = kShape.key_groups;
+  static constexpr int kKeyGroups = kShape.key_groups;
   static constexpr int kValueParts = kShape.value_parts;
-  static constexpr int kRows = 16 * kRowTiles;
+  static constexpr int kRows = kShape.rows, kRowGroups = kRows / 8;
+  static_assert(kRows % 8 == 0);
   static constexpr int kPartDv = kDv / kValueParts;
   static_assert(kD % 32 == 0 && kPartDv % 32 == 0);
 
-  static constexpr int kConsumers = 32 * kRowTiles * kKeyGroups * kValueParts;
+  static constexpr int kConsumers = 32 * kKeyGroups * kValueParts;
   static constexpr int kConsumerWarps = kConsumers / 32;
   static constexpr int kProducers = 128;
   static constexpr int kThreads = kConsumers + kProducers;
@@ -66,7 +66,7 @@ struct DecodePolicy {
   static constexpr int kStageBytes = kKBytes + kVBytes;
   static_assert(kKBytes % 128 == 0 && kVBytes % 128 == 0);
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr bool kQueryShared = kD / 4 + kPartDv / 2 > 96;
+  static constexpr bool kQueryShared = (kD / 8 + kPartDv / 4) * kRowGroups > 96;
   using QTile = TileLayout<kD * 2>;
   static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;
   /// The key groups exchange O in fp32, kPassRows rows at a time, padded by 8 floats so that the stores of
@@ -80,12 +80,15 @@ struct DecodePolicy {
   static constexpr int kSharedBytes =
       kRingBytes + kQueryBytes + kCombineBytes + kStateBytes + kPartialListBytes + kBarrierBytes + kFlagBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes);
-  /// Cells, four columns of O in one row, that a thread combines in a pass of kPassRows rows.
-  static constexpr int kPassCells = (kPassRows * kDv / 4 + kConsumers - 1) / kConsumers;
+  /// A cell is four columns of O in one row. A thread combines kPassCells of them in every kTurns-th pass.
+  static constexpr int kCells = kPassRows * kDv / 4;  ///< of a pass
+  static constexpr int kPassCells = (kCells + kConsumers - 1) / kConsumers;
+  static constexpr int kTurns = kPassCells > 1 ? 1 : kConsumers / kCells;
+  static constexpr int kThreadCells = (kPasses + kTurns - 1) / kTurns * kPassCells;
   /// setmaxnreg moves registers to the consumers where more than 256 threads leave too few for all: a launch
   /// gives 168 per thread.
   static constexpr bool kShiftRegisters = kThreads > 256;
-  static constexpr int kConsumerRegisters = kQueryShared && !kEightBit ? 224 : 216;
+  static constexpr int kConsumerRegisters = kD == 256 && !kEightBit ? 224 : 216;
   static constexpr int kProducerRegisters = 3 * 168 - 2 * kConsumerRegisters;
   static_assert(!kShiftRegisters || kThreads == 384);
 };

@@ -49,25 +49,21 @@ struct DecodeRange {
 /// The consecutive items of one row tile within a range: all splits of the tile, or some of them.
 template <class P>
 struct DecodeRowTile {
-  WorkItem item;    ///< the current one
-  int index, end;   ///< index of the current item; end of the row tile's items in the range
-  int tile_item;    ///< index of the item of split 0
-  int first_chunk;  ///< number of the chunk of split 0
+  WorkItem item;  ///< the current one
+  int index;      ///< of the current item
   int rows;
 
-  __device__ DecodeRowTile(const AttentionParams& p, const DecodeRange& range, int first)
-      : item(p.items[first]), index(first) {
-    tile_item = index - item.split;
-    end = min(range.last, tile_item + item.num_splits);
-    first_chunk = item.key_first / P::kChunkKeys - item.split;
+  __device__ DecodeRowTile(const AttentionParams& p, int first) : item(p.items[first]), index(first) {
     rows = min(P::kRows, item.n_q * static_cast<int>(p.group.divisor) - item.row_first);
   }
-  /// Moves to the next item; false: there is none.
-  __device__ bool next(const AttentionParams& p) {
-    if (++index >= end) return false;
-    item = p.items[index];
-    return true;
+  /// Index of the item of split 0, and number of its chunk.
+  __device__ int tile_item() const { return index - item.split; }
+  __device__ int first_chunk() const { return item.key_first / P::kChunkKeys - item.split; }
+  /// End of the row tile's items in the range.
+  __device__ int end(const DecodeRange& range) const {
+    return min(range.last, tile_item() + item.num_splits);
   }
+  __device__ void next(const AttentionParams& p) { item = p.items[++index]; }
   /// The first key of the item's first key tile that some row sees; >= key_last: there is none.
   static __device__ int first_key(const WorkItem& item) {
     return max(item.key_first, item.key_low / P::kTileKeys * P::kTileKeys);

@@ -1,7 +1,8 @@
 #pragma once
 // The arithmetic of the decode kernel: one warp's queries, scores, online softmax and O, with swapped
 // operands: S^T = K Q^T and O^T = V^T P^T. Keys, and then the columns of V, are the 16 rows of a product and
-// queries its 8 columns, so that up to 8 query rows, as a head group has, take half the products.
+// groups of 8 query rows its columns: as many groups are computed as there are rows, and which rows are
+// beside a row in no way changes its bits.
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/common/widen.cuh"
 #include "kernels/cuda/sm90/decode_policy.h"
@@ -12,16 +13,15 @@
 
 namespace fovea::cuda::sm90 {
 
-/// The share of a consumer warp: keys of a tile (group), columns of V (part) and rows (row_tile).
+/// The share of a consumer warp: keys of a tile (group) and columns of V (part).
 template <class P>
 struct WarpPlace {
-  int lane, group, part, row_tile;
+  int lane, group, part;
   __device__ WarpPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     lane = static_cast<int>(threadIdx.x) % 32;
-    group = warp / (P::kValueParts * P::kRowTiles);
-    part = warp / P::kRowTiles % P::kValueParts;
-    row_tile = warp % P::kRowTiles;
+    group = warp / P::kValueParts;
+    part = warp % P::kValueParts;
   }
 };
 
@@ -36,17 +36,25 @@ __device__ __forceinline__ float2 fp16_range(float largest) {
                      __uint_as_float(static_cast<unsigned>(127 - shift) << 23));
 }
 
-/// The query fragments of a warp's 16 rows; rows past the end of the sequence are 0. A register of 8-bit keys
-/// holds 4 adjacent elements of D, which widen to the two halves of an mma's k. With 8-bit keys, a lane
-/// therefore has 4 adjacent elements of Q too.
+/// The query fragments of a warp; rows past the end of the sequence are 0. A register of 8-bit keys holds 4
+/// adjacent elements of D, which widen to the two halves of an mma's k. With 8-bit keys, a lane therefore has
+/// 4 adjacent elements of Q too.
 template <class P>
 struct DecodeQuery {
   static constexpr uint32_t kQueryBarrier = 4;
   static constexpr bool kToHalf = !std::is_same_v<typename P::Q, typename P::Compute>;
 
-  uint32_t a[P::kQueryShared ? 2 : P::kD / 16][4];
+  uint32_t a[P::kQueryShared ? 1 : P::kD / 16][P::kRowGroups][2];
   uint32_t shared = 0;
-  float factor[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};  ///< by which rows 8 h + 2 q + e were divided
+  const float* factors = nullptr;      ///< [kRows] in shared memory, with kQueryShared
+  float own_factor[P::kRowGroups][2];  ///< of rows 8 h + 2 q + e, otherwise
+
+  /// By which row 8 h + 2 q + e was divided.
+  __device__ float factor(int h, int e) const {
+    if constexpr (!kToHalf) return 1.0f;
+    if constexpr (P::kQueryShared) return factors[8 * h + static_cast<int>(threadIdx.x) % 4 * 2 + e];
+    return own_factor[h][e];
+  }
 
   static __device__ const typename P::Q* query_row(const AttentionParams& p, const WorkItem& item,
                                                    const RowContext& r) {
@@ -61,15 +69,16 @@ struct DecodeQuery {
     return pack<__half>(x.x * by, x.y * by);
   }
 
-  __device__ void load(const AttentionParams& p, const WorkItem& item, int head, const WarpPlace<P>& place,
-                       char* tile) {
+  /// Loads the `rows` rows of an item's row tile.
+  __device__ void load(const AttentionParams& p, const WorkItem& item, int head, int rows,
+                       const WarpPlace<P>& place, char* tile) {
     if constexpr (P::kQueryShared) {
-      load_shared(p, item, head, place, tile);
+      load_shared(p, item, head, rows, tile);
     } else {
       const int g = place.lane / 4, q = place.lane % 4;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const RowContext r = row_context(p, item, item.row_first + place.row_tile * 16 + h * 8 + g, head);
+      for (int h = 0; h < P::kRowGroups; ++h) {
+        const RowContext r = row_context(p, item, item.row_first + h * 8 + g, head);
         const auto* row = query_row(p, item, r);
         const bool valid = r.row < item.n_q;
 #pragma unroll
@@ -77,7 +86,7 @@ struct DecodeQuery {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int d = 16 * k + (P::kEightBit ? 4 * q + 2 * e : 2 * q + 8 * e);
-            a[k][2 * e + h] = valid ? __ldcg(reinterpret_cast<const unsigned*>(row + d)) : 0u;
+            a[k][h][e] = valid ? __ldcg(reinterpret_cast<const unsigned*>(row + d)) : 0u;
           }
         if constexpr (kToHalf) {
           float top = 0;
@@ -85,16 +94,16 @@ struct DecodeQuery {
           for (int k = 0; k < P::kD / 16; ++k)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-              top = larger(top, a[k][2 * e + h]);
+              top = larger(top, a[k][h][e]);
           const float2 range = fp16_range(quad_max(top));
 #pragma unroll
           for (int e = 0; e < 2; ++e)
-            factor[h][e] = __shfl_sync(~0u, range.x, 4 * (2 * q + e));
+            own_factor[h][e] = __shfl_sync(~0u, range.x, 4 * (2 * q + e));
 #pragma unroll
           for (int k = 0; k < P::kD / 16; ++k)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-              a[k][2 * e + h] = to_half(a[k][2 * e + h], range.y);
+              a[k][h][e] = to_half(a[k][h][e], range.y);
         }
       }
     }
@@ -102,12 +111,13 @@ struct DecodeQuery {
 
   /// Loads queries through shared memory [kRows, D], followed by the factors of the rows. With 8-bit keys,
   /// words 2 i and 2 i + 1 of every 16 dims are stored at i and 4 + i.
-  __device__ void load_shared(const AttentionParams& p, const WorkItem& item, int head,
-                              const WarpPlace<P>& place, char* tile) {
+  __device__ void load_shared(const AttentionParams& p, const WorkItem& item, int head, int rows,
+                              char* tile) {
     named_barrier_sync(kQueryBarrier, P::kConsumers);  // the previous queries have been read
     constexpr int kLanes = 4;                          // of a row, adjacent in a warp
-    float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
-    for (int i = static_cast<int>(threadIdx.x); i < P::kRows * kLanes; i += P::kConsumers) {
+    float* const all_factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
+    const int used = (rows + 7) / 8 * 8;  // step() reads no groups beyond
+    for (int i = static_cast<int>(threadIdx.x); i < used * kLanes; i += P::kConsumers) {
       const int row = i / kLanes;
       const RowContext r = row_context(p, item, item.row_first + row, head);
       const auto* from = reinterpret_cast<const unsigned*>(query_row(p, item, r));
@@ -119,30 +129,31 @@ struct DecodeQuery {
           top = larger(top, __ldcg(from + word));
         range = fp16_range(quad_max(top));
       }
+#pragma unroll 8
       for (int word = i % kLanes; word < P::kD / 2; word += kLanes) {
         unsigned value = word < words ? __ldcg(from + word) : 0u;
         if constexpr (kToHalf) value = to_half(value, range.y);
         const int at = P::kEightBit ? word / 8 * 8 + word % 2 * 4 + word % 8 / 2 : word;
         *reinterpret_cast<unsigned*>(tile + P::QTile::offset(row, at / 4) + at % 4 * 4) = value;
       }
-      if (i % kLanes == 0) factors[row] = range.x;
+      if (i % kLanes == 0) all_factors[row] = range.x;
     }
     named_barrier_sync(kQueryBarrier, P::kConsumers);
-    shared = shared_address(tile) + place.row_tile * 16 * P::QTile::kPitch;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      factor[i / 2][i % 2] = factors[place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2];
+    shared = shared_address(tile);
+    factors = all_factors;
   }
 
-  /// The fragments of 16 dims, operand B: f[h] and f[2 + h] are those of rows 8 h to 8 h + 7.
-  __device__ void fragment(uint32_t (&f)[4], int k) const {
+  /// The fragments of dims 16 k to 16 k + 31, operand B, of rows 8 h to 8 h + 7: f[0] and f[1] are those of
+  /// the first 16 dims.
+  __device__ void fragment(uint32_t (&f)[4], int h, int k) const {
     if constexpr (P::kQueryShared) {
       const unsigned lane = threadIdx.x % 32;
-      ldmatrix_x4(f, shared + P::QTile::offset(lane % 16, 2 * k + lane / 16));
+      ldmatrix_x4(f, shared + P::QTile::offset(static_cast<unsigned>(8 * h) + lane % 8,
+                                               static_cast<unsigned>(2 * k) + lane / 8));
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        f[i] = a[k][i];
+        f[i] = a[k + i / 2][h][i % 2];
     }
   }
 };
@@ -169,11 +180,11 @@ struct DecodeTile {
 
   /// [16 columns of V][8 query rows]: o[j][h][2 r + e] is query row 8 h + 2 q + e and column 16 j + g + 8 r;
   /// with 8-bit values, column 16 j + 2 g + r.
-  float o[P::kPartDv / 16][2][4];
-  float row_max[2][2], row_sum[2][2];  ///< of query rows 8 h + 2 q + e; row_sum over this lane's keys only
-  int position[2][2];                  ///< of those rows
-  KeyInterval unmasked;                ///< keys that every row of the warp sees
-  uint32_t k_at, v_at;                 ///< offset of this lane's row in a tile of K, of V
+  float o[P::kPartDv / 16][P::kRowGroups][4];
+  /// Of query rows 8 h + 2 q + e; row_sum over this lane's keys only.
+  float row_max[P::kRowGroups][2], row_sum[P::kRowGroups][2];
+  KeyInterval unmasked;  ///< keys that every row of the warp sees
+  uint32_t k_at, v_at;   ///< offset of this lane's row in a tile of K, of V
 
   __device__ explicit DecodeTile(const WarpPlace<P>& place) {
     const auto lane = static_cast<unsigned>(place.lane);
@@ -184,16 +195,19 @@ struct DecodeTile {
                         : P::VTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2 + column);
   }
 
-  /// Sets position and unmasked for the rows of an item's row tile.
+  /// The position of query row 8 h + 2 q + e of an item's row tile. Computed again where it is needed: it
+  /// would take registers from O.
+  static __device__ int position(const AttentionParams& p, const WorkItem& item, int lane, int h, int e) {
+    const int packed = item.row_first + 8 * h + lane % 4 * 2 + e;
+    return min(p.group.quotient(packed), item.n_q - 1) + item.n_k - item.n_q;
+  }
+
+  /// Sets unmasked for the rows of an item's row tile.
   __device__ void rows(const AttentionParams& p, const WorkItem& item, const WarpPlace<P>& place) {
-    const int shift = item.n_k - item.n_q;
     unmasked = {0, INT32_MAX};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int packed = item.row_first + place.row_tile * 16 + i / 2 * 8 + place.lane % 4 * 2 + i % 2;
-      const int row = min(p.group.quotient(packed), item.n_q - 1) + shift;
-      const KeyInterval seen = seen_keys(p.mask, item, row);
-      position[i / 2][i % 2] = row;
+    for (int i = 0; i < 2 * P::kRowGroups; ++i) {
+      const KeyInterval seen = seen_keys(p.mask, item, position(p, item, place.lane, i / 2, i % 2));
       unmasked.first = max(unmasked.first, seen.first), unmasked.last = min(unmasked.last, seen.last);
     }
     unmasked.first = __reduce_max_sync(~0u, unmasked.first);
@@ -202,22 +216,29 @@ struct DecodeTile {
 
   __device__ void reset() {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 2 * P::kRowGroups; ++i)
       row_max[i / 2][i % 2] = -INFINITY, row_sum[i / 2][i % 2] = 0;
 #pragma unroll
-    for (int i = 0; i < P::kPartDv / 2; ++i)
-      o[i / 8][i / 4 % 2][i % 4] = 0;
+    for (int i = 0; i < P::kPartDv / 16 * P::kRowGroups * 4; ++i)
+      o[i / 4 / P::kRowGroups][i / 4 % P::kRowGroups][i % 4] = 0;
   }
 
-  /// Processes this warp's keys, from key0 on, of the tile at k_tile and v_tile. `rows` of its query rows
-  /// exist.
+  /// Processes this warp's keys, from key0 on, of the tile at k_tile and v_tile. `rows` query rows exist: of
+  /// groups of 8 beyond, nothing is computed.
   __device__ void step(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
                        uint32_t k_tile, uint32_t v_tile, int key0, int rows) {
     if (key0 >= item.key_last || key0 + P::kWarpKeys <= item.key_low) return;
-    if (rows <= 8)
-      step_groups<1>(p, item, query, k_tile, v_tile, key0);
-    else
-      step_groups<2>(p, item, query, k_tile, v_tile, key0);
+    step_up_to<1>(p, item, query, k_tile, v_tile, key0, rows);
+  }
+
+  /// step_groups() of as many groups as `rows` need, at least `Groups`.
+  template <int Groups>
+  __device__ void step_up_to(const AttentionParams& p, const WorkItem& item, const DecodeQuery<P>& query,
+                             uint32_t k_tile, uint32_t v_tile, int key0, int rows) {
+    if constexpr (Groups < P::kRowGroups) {
+      if (rows > 8 * Groups) return step_up_to<Groups + 1>(p, item, query, k_tile, v_tile, key0, rows);
+    }
+    step_groups<Groups>(p, item, query, k_tile, v_tile, key0);
   }
 
   template <int Groups>
@@ -228,7 +249,7 @@ struct DecodeTile {
     float scales[Groups][2];
 #pragma unroll
     for (int i = 0; i < 2 * Groups; ++i)
-      scales[i / 2][i % 2] = p.scale * kLog2e * query.factor[i / 2][i % 2];
+      scales[i / 2][i % 2] = p.scale * kLog2e * query.factor(i / 2, i % 2);
     if (p.mask.softcap > 0.0f) {
       cap(s, p, query);
 #pragma unroll
@@ -236,26 +257,31 @@ struct DecodeTile {
         scales[i / 2][i % 2] = 1.0f;
     }
     if (key0 + P::kWarpKeys > min(unmasked.last, item.key_last) || key0 < unmasked.first)
-      apply_mask(s, p.mask, item, key0);
+      apply_mask(s, p, item, key0);
     softmax(s, scales);
     values(s, v_tile + v_at);
   }
 
-  /// Separate accumulators for even and odd slices of 16 dims, which shortens the chains of dependent
-  /// products.
+  /// Scores of two groups at a time, and the keys once more for the others: all at once would take too many
+  /// registers.
   template <int Groups>
   __device__ void scores(float (&s)[kM][Groups][4], const DecodeQuery<P>& query, uint32_t from) const {
-    float odd[kM][Groups][4] = {};
+    scores_of < 0, Groups<2 ? Groups : 2>(s, query, from);
+    if constexpr (Groups > 2) scores_of<2, Groups - 2>(s, query, from);
+  }
+
+  /// Separate accumulators for even and odd slices of 16 dims, which shortens the chains of dependent
+  /// products.
+  template <int First, int Count, int Groups>
+  __device__ void scores_of(float (&s)[kM][Groups][4], const DecodeQuery<P>& query, uint32_t from) const {
+    float odd[kM][Count][4] = {};
 #pragma unroll
-    for (int i = 0; i < 4 * kM * Groups; ++i)
-      s[i / (4 * Groups)][i / 4 % Groups][i % 4] = 0;
+    for (int i = 0; i < 4 * kM * Count; ++i)
+      s[i / (4 * Count)][First + i / 4 % Count][i % 4] = 0;
     // Queries in shared memory are loaded slice by slice, to limit register use.
     constexpr int kUnroll = P::kQueryShared ? 2 : P::kD / 32;
 #pragma unroll kUnroll
     for (int k = 0; k < P::kD / 16; k += 2) {
-      uint32_t f[2][4];
-      query.fragment(f[0], k);
-      query.fragment(f[1], k + 1);
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         uint32_t a[2][4];
@@ -274,15 +300,17 @@ struct DecodeTile {
           }
         }
 #pragma unroll
-        for (int h = 0; h < Groups; ++h) {
-          Mma<typename P::Compute>::k16(s[m][h], a[0], f[0][h], f[0][2 + h]);
-          Mma<typename P::Compute>::k16(odd[m][h], a[1], f[1][h], f[1][2 + h]);
+        for (int h = 0; h < Count; ++h) {
+          uint32_t f[4];
+          query.fragment(f, First + h, k);
+          Mma<typename P::Compute>::k16(s[m][First + h], a[0], f[0], f[1]);
+          Mma<typename P::Compute>::k16(odd[m][h], a[1], f[2], f[3]);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4 * kM * Groups; ++i)
-      s[i / (4 * Groups)][i / 4 % Groups][i % 4] += odd[i / (4 * Groups)][i / 4 % Groups][i % 4];
+    for (int i = 0; i < 4 * kM * Count; ++i)
+      s[i / (4 * Count)][First + i / 4 % Count][i % 4] += odd[i / (4 * Count)][i / 4 % Count][i % 4];
   }
 
   /// Applies the soft cap; scores are in log2 units afterwards.
@@ -295,18 +323,18 @@ struct DecodeTile {
       const int h = i / 4 % Groups;
       float& x = s[i / (4 * Groups)][h][i % 4];
       // tanh(x) = 1 - 2 / (e^(2x) + 1): saturates at both ends without an overflow to NaN.
-      const float e = exp2_approx(x * by * query.factor[h][i % 2]);
+      const float e = exp2_approx(x * by * query.factor(h, i % 2));
       x = p.mask.softcap * kLog2e * (1.0f - __fdividef(2.0f, e + 1.0f));
     }
   }
 
   template <int Groups>
-  __device__ void apply_mask(float (&s)[kM][Groups][4], const MaskParams& mask, const WorkItem& item,
-                             int key0) const {
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  static __device__ void apply_mask(float (&s)[kM][Groups][4], const AttentionParams& p, const WorkItem& item,
+                                    int key0) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4;
 #pragma unroll
     for (int i = 0; i < 2 * Groups; ++i) {
-      const KeyInterval seen = seen_keys(mask, item, position[i / 2][i % 2]);
+      const KeyInterval seen = seen_keys(p.mask, item, position(p, item, lane, i / 2, i % 2));
 #pragma unroll
       for (int n = 0; n < 2 * kM; ++n) {
         const int key = key0 + 8 * n + g;

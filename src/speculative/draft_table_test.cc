@@ -1,0 +1,80 @@
+#include "speculative/draft_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+namespace fovea {
+namespace {
+
+using Cost = std::function<double(int)>;
+
+/// Tokens a second over 2000 steps of `decodes` sequences, of which each draft is accepted with probability
+/// `rate` and a step of `rows` rows takes cost(rows). `fixed`: drafts of all steps; below 0: the table's
+/// choice.
+double rate_of(int decodes, int most, double rate, const Cost& cost, int fixed) {
+  DraftTable table;
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> dice;
+  double time = 0, all = 0;
+  for (int step = 0; step < 2000; ++step) {
+    const int drafts = fixed >= 0 ? fixed : table.choose(decodes, most);
+    int tokens = 0;
+    for (int b = 0; b < decodes; ++b) {
+      int accepted = 0;
+      while (accepted < drafts && dice(random) < rate)
+        ++accepted;
+      table.count(drafts, accepted);
+      tokens += 1 + accepted;
+    }
+    const double seconds = cost(decodes * (1 + drafts));
+    time += seconds, all += tokens;
+    table.add(decodes, drafts, step % 97 == 0 ? 30 * seconds : seconds, tokens);  // a graph is captured
+  }
+  return all / time;
+}
+
+/// The table's rate, relative to that of the best number of drafts.
+double of_best(int decodes, int most, double rate, const Cost& cost) {
+  double best = 0;
+  for (int drafts = 0; drafts <= most; ++drafts)
+    best = std::max(best, rate_of(decodes, most, rate, cost, drafts));
+  return rate_of(decodes, most, rate, cost, -1) / best;
+}
+
+TEST(DraftTable, TakesAllDraftsWhereRowsCostNothing) {
+  EXPECT_GT(of_best(1, 5, 0.7, [](int rows) { return 5 + 0.01 * rows; }), 0.95);
+}
+
+TEST(DraftTable, TakesFewWhereRowsCost) {
+  EXPECT_GT(of_best(32, 5, 0.7, [](int rows) { return rows <= 64 ? 5.0 : 5.0 * rows / 64; }), 0.93);
+  EXPECT_GT(of_best(4, 15, 0.8, [](int rows) { return 5 + 0.2 * rows; }), 0.96);
+}
+
+TEST(DraftTable, TakesNoneWhereTheyLose) {
+  EXPECT_GT(of_best(64, 5, 0.3, [](int rows) { return 0.1 * rows; }), 0.975);
+  EXPECT_GT(of_best(16, 15, 0.0, [](int rows) { return 5 + 0.05 * rows; }), 0.98);
+}
+
+TEST(DraftTable, FollowsWhatChanges) {
+  DraftTable table;
+  for (int step = 0; step < 300; ++step) {
+    const int drafts = table.choose(8, 4);
+    for (int b = 0; b < 8; ++b)
+      table.count(drafts, drafts);
+    table.add(8, drafts, 1, 8 * (1 + drafts));
+  }
+  EXPECT_EQ(table.choose(8, 4), 4);
+  for (int step = 0; step < 600; ++step) {  // from now on none is accepted and rows cost
+    const int drafts = table.choose(8, 4);
+    for (int b = 0; b < 8; ++b)
+      table.count(drafts, 0);
+    table.add(8, drafts, 1 + drafts, 8);
+  }
+  EXPECT_LE(table.choose(8, 4), 1);
+}
+
+}  // namespace
+}  // namespace fovea
