@@ -79,6 +79,8 @@ class Members {
     return value;
   }
 
+  std::string line_if_given(const char* key) { return json_.contains(key) ? line(key) : ""; }
+
   double number(const char* key) {
     const Json* value = find(key);
     if (value == nullptr) return 0;
@@ -183,6 +185,7 @@ BackendProof read_backend(const Json& json, const std::string& where, Status& st
   backend.name = members.line("name");
   backend.version = members.line("version");
   backend.same_as = members.line("same_as");
+  backend.commit = members.line_if_given("commit");
   backend.cases = members.count("cases", int64_t{1} << 53);
   for (const Json& family : members.list("families")) {
     if (!family.is_string()) return members.fail("families is not a list of names"), backend;
@@ -240,6 +243,7 @@ std::string to_json(const Proof& p) {
         .append(json_text(backend.version))
         .append(",\n      \"same_as\": ")
         .append(json_text(backend.same_as))
+        .append(backend.commit.empty() ? "" : ",\n      \"commit\": " + json_text(backend.commit))
         .append(",\n      \"cases\": ")
         .append(std::to_string(backend.cases))
         .append(",\n      \"families\": ")

@@ -54,6 +54,7 @@ struct BackendProof {
   int64_t cases = 0;                  ///< distinct cases: a case counts for many cells
   std::vector<KernelProof> kernels;
   std::vector<CellProof> cells;  ///< in the order of the columns
+  std::string commit = {};       ///< of the code that ran, where it is not the file's
   bool operator==(const BackendProof&) const = default;
 };
 
