@@ -14,6 +14,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kBudget = 3'000'000, kLargeBudget = 40'000'000, kChunksBudget = 1'000'000'000;
 constexpr int kLargePercent = 8, kLargePercentOfSmallHeads = 70, kLargePercentOfMla = 20;
 /// MLA's records are eight times as long as usual heads, and its heads are many.
+constexpr int kMostMlaElements = 1 << 25;  // of the pages of many sequences
 constexpr int64_t kMlaBudget = 9'000'000, kLargeMlaBudget = 160'000'000;
 constexpr int kSmallHeads = 1024;  // elements of a query row and an output row
 /// Elements of all queries and outputs, and of all keys and values, of one problem.
@@ -216,7 +217,9 @@ class CaseDrawer {
     const int64_t most = budget();
     const int fit = static_cast<int>(std::min<int64_t>(most / 16, most_rows() / 2));
     const int wanted = random_.chance(40) ? 40 + random_.below(261) : 9 + random_.below(32);
-    const int seqs = std::clamp(wanted, 9, std::max(12, fit));
+    int seqs = std::clamp(wanted, 9, std::max(12, fit));
+    if (spec().use_mla)  // hundreds of pages of 1024 records are gigabytes
+      seqs = std::max(9, std::min(seqs, kMostMlaElements / (spec().page_size * spec().head_dim)));
     const int64_t share = std::max<int64_t>(8, most / seqs);
     for (int b = 0; b < seqs; ++b) {
       const int n_k = b % 16 == 5 ? random_.pick(lengths) : 1 + random_.below(40);
