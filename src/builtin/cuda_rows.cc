@@ -63,15 +63,15 @@ Capability portable_capability() {
   return c;
 }
 
-/// Capability of src/kernels/cuda/mla by mma.sync: the absorbed form of DeepSeek's sizes.
+/// Capability of src/kernels/cuda/mla by mma.sync: the absorbed form of DeepSeek's sizes and of MiniCPM3's.
 Capability mla_capability() {
   Capability c;
   c.dtypes = kHalf;
   c.kv_dtypes = kKvHalf | kE4m3;
   c.page_sizes = IntSet::any();
   c.preferred_page_size = 16;
-  c.head_dims = {576};
-  c.v_head_dims = {512};
+  c.head_dims = {288, 576};
+  c.v_head_dims = {256, 512};
   c.types = kDecoder;
   c.features = {Feature::mla, Feature::verify,      Feature::non_causal,
                 Feature::lse, Feature::native_page, Feature::kv_sharing};
@@ -95,6 +95,8 @@ Capability flashinfer_mla_capability() {
 Capability flash_attn_mla_capability() {
   Capability c = mla_capability();
   c.page_sizes = IntSet::multiples_of(16);
+  c.head_dims = {576};
+  c.v_head_dims = {512};
   c.min_compute_capability = c.max_compute_capability = 90;
   return c;
 }
@@ -108,6 +110,13 @@ Capability flashmla_capability() {
 
 /// Combinations that the MLA kernels lack.
 std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo&) {
+  // Sizes that no record has are the columns' matter.
+  const bool known =
+      (spec.head_dim == 576 || spec.head_dim == 288) && (spec.v_head_dim == 512 || spec.v_head_dim == 256);
+  if (known && spec.head_dim / 9 * 8 != spec.v_head_dim)
+    return Reason{"records of " + std::to_string(spec.head_dim) + " elements with values of " +
+                      std::to_string(spec.v_head_dim) + " not supported: 576 with 512 and 288 with 256 are",
+                  {}};
   const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
   if (!is_another_type(stored, spec.dtype)) return {};
   return Reason{"a KV cache of " + std::string(to_string(stored)) + " beside queries of " +

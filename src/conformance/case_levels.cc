@@ -69,8 +69,10 @@ void CaseSpace::add_columns(const Capability& c) {
     if (const int d = to_int(cell.value); cell.column == "v_head_dims" && cell.claimed && !c.head_dims.has(d))
       levels(Knob::v_head_dim).push_back({cell.value, d});
   const auto& sizes = levels(Knob::head_dim);
-  if (mla && std::ranges::none_of(sizes, [&](const Level& l) { return c.v_head_dims.has(l.value); }))
+  if (mla && std::ranges::none_of(sizes, [&](const Level& l) { return c.v_head_dims.has(l.value); })) {
     levels(Knob::v_head_dim).erase(levels(Knob::v_head_dim).begin());  // no record is all V
+    move_to_front(levels(Knob::v_head_dim), 512);
+  }
   for (const auto& [knob, feature] : {std::pair{Knob::kv_sharing, Feature::kv_sharing},
                                       {Knob::fp64, Feature::fp64_accumulate},
                                       {Knob::head_scales, Feature::per_head_scales}}) {

@@ -76,6 +76,7 @@ Result<KernelInfo> select_mla(mla::Hardware hardware, const AttentionSpec& spec,
   if (limits != nullptr && limits->tune_for != TuneFor::many_sequences) {
     const int64_t seqs = limits->tune_for == TuneFor::few_sequences ? 1 : std::max(limits->max_seqs, 1);
     p.row_tiles = seqs * ((p.group + mla::kRowTile - 1) / mla::kRowTile);
+    if (limits->tune_for == TuneFor::limits) p.mean_keys = limits->max_kv_tokens / seqs;
   }
   return mla::select(p, hardware, kind);
 }

@@ -82,9 +82,9 @@ struct HeadSizes {
   int qk, v;
 };
 /// Head sizes that kernels are compiled for, and one that uses a wider kernel.
-constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},
-                                    {96, 96},   {128, 128}, {192, 128}, {192, 192}, {136, 136},
-                                    {144, 144}, {256, 256}, {264, 264}, {512, 512}, {576, 512}};
+constexpr HeadSizes kHeadSizes[] = {{8, 8},     {64, 64},   {72, 72},   {80, 80},   {88, 88},   {96, 96},
+                                    {128, 128}, {192, 128}, {192, 192}, {136, 136}, {144, 144}, {256, 256},
+                                    {264, 264}, {512, 512}, {576, 512}, {288, 256}};
 constexpr AttentionLimits kFew = {1, 64, 4096, 4096}, kMany = {256, 8192, 1 << 20, 1 << 15};
 
 /// Layers that use different kernels, all within the row's claims.

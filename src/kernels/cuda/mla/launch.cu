@@ -19,6 +19,11 @@ void read_device(Launch& l) {
             "cudaDeviceGetAttribute");
 }
 
+template <int kValue>
+auto combine_of(QueryType q) {
+  return q == QueryType::f16 ? combine_splits<__half, kValue> : combine_splits<__nv_bfloat16, kValue>;
+}
+
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, bool hopper,
               CUstream_st* stream, LaunchRecord* record) {
   if (params.kv.k_chunk_stride != 0)
@@ -39,7 +44,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
       !(hopper ? launch_sm90_bf16(l) || launch_sm90_f16(l) : launch_sm80_bf16(l) || launch_sm80_f16(l)))
     return Error{ErrorCode::internal, "an MLA kernel that select() doesn't give"};
   if (l.ok() && combines)
-    queue(kernel.q == QueryType::f16 ? combine_splits<__half> : combine_splits<__nv_bfloat16>, p,
+    queue(kernel.v_head_dim == kDv ? combine_of<kDv>(kernel.q) : combine_of<kSmallDv>(kernel.q), p,
           std::min<int64_t>(int64_t{max_items} * kCombineShares, int64_t{kCombineCtas} * l.multiprocessors),
           kCombineThreads, 0, l, "launch of the combine kernel");
   if (!l.ok()) {

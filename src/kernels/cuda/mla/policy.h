@@ -6,21 +6,27 @@
 
 namespace fovea::cuda::mla {
 
-inline constexpr int kD = 576;       ///< elements of a record and of a query row
-inline constexpr int kDv = 512;      ///< elements of a value and of an output row
+/// Elements of a record and of a query row, and of a value and of an output row: DeepSeek's and its like.
+inline constexpr int kD = 576, kDv = 512;
+/// MiniCPM3's: 256 latent elements and 32 of rope; the sm80 kernel alone has it.
+inline constexpr int kSmallD = 288, kSmallDv = 256;
 inline constexpr int kRowTile = 64;  ///< packed rows of the larger tiles, by which row tiles are counted
 
 /// Tensor cores through mma.sync, for sm_80 and later. A group of four warps has 16 packed rows; a CTA has
 /// one group or two, which share the keys in shared memory. Each warp multiplies its quarter of the 576 dims
 /// for the scores, sums the four quarters in order, and has a quarter of the columns of V.
-template <class Query, KvType Kv>
+template <class Query, KvType Kv, int Record = mla::kD>
 struct Sm80Policy {
   using Q = Query;
+  static constexpr int kD = Record, kDv = Record / 9 * 8;
   static constexpr KvType kKv = Kv;
   static constexpr bool kEightBit = Kv != KvType::same;
   static constexpr int kGroupRows = 16, kGroupWarps = 4, kMostGroups = 2;
   static constexpr int kTileKeys = 32;
-  static constexpr int kPitch = kD * 2 + 16;  ///< bytes between keys: ldmatrix without bank conflicts
+  /// Steps of 16 dims of a warp's part of the scores. What they have beyond kD is 0, in queries and keys.
+  static constexpr int kSteps = (kD / 16 + kGroupWarps - 1) / kGroupWarps;
+  static constexpr int kPaddedD = kSteps * kGroupWarps * 16;
+  static constexpr int kPitch = kPaddedD * 2 + 16;  ///< bytes between keys: ldmatrix without bank conflicts
   static constexpr int kTileBytes = kTileKeys * kPitch;
   /// Two tiles of 16-bit keys; or two of 8-bit keys as they are stored, and one that they are widened to,
   /// which is exact.

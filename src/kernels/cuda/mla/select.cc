@@ -1,5 +1,7 @@
 #include "kernels/cuda/mla/select.h"
 
+#include <algorithm>
+#include <bit>
 #include <string>
 
 #include "fovea/result.h"
@@ -8,15 +10,17 @@
 namespace fovea::cuda::mla {
 namespace {
 
-/// Keys of a split. Few row tiles need many splits to fill a device; with many, partial results cost more
-/// than they gain. For any number of tiles: a middle. (An H200 has 132 SMs, each with one CTA of the sm90
-/// kernel or two of the sm80 kernel.)
+/// Keys of a split. Few row tiles need many splits to fill a device; for many, partial results cost more than
+/// they gain: the average sequence of the largest step is one split. For any number of tiles: a middle. (An
+/// H200 has 132 SMs, each with one CTA of the sm90 kernel or two of the sm80 kernel.)
 int split_keys(const Problem& p, Hardware hardware) {
   const int64_t tiles = p.row_tiles;
-  if (tiles > 0 && tiles <= 4) return 128;
+  if (tiles > 0 && tiles <= 4) return p.mean_keys > 0 && p.mean_keys <= 4096 ? 128 : 256;
   if (tiles > 0 && tiles < 32) return 512;
   if (hardware == Hardware::sm80) return tiles > 0 && tiles < 96 ? 512 : 1024;
-  return tiles < 96 ? 2048 : 8192;
+  if (tiles < 64) return 1024;
+  if (tiles < 96) return 2048;
+  return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(p.mean_keys, 1024, 8192))));
 }
 
 std::string missing(const Problem& p) {
@@ -31,7 +35,7 @@ std::string missing(const Problem& p) {
 }
 
 template <class P>
-KernelInfo sm80_info(int groups) {
+KernelInfo info_of(int groups) {
   KernelInfo info;
   info.rows = groups * P::kGroupRows;
   info.tile_keys = P::kTileKeys;
@@ -39,6 +43,13 @@ KernelInfo sm80_info(int groups) {
   info.shared_bytes = P::shared_bytes(groups);
   info.blocks_per_sm = blocks_within(kMaxSharedBytes, info.shared_bytes);
   return info;
+}
+
+template <int Record>
+KernelInfo sm80_info(const Problem& p) {
+  const int groups = p.group > 16 ? 2 : 1;
+  return p.kv == KvType::same ? info_of<Sm80Policy<__half, KvType::same, Record>>(groups)
+                              : info_of<Sm80Policy<__half, KvType::e4m3, Record>>(groups);
 }
 
 KernelInfo sm90_info() {
@@ -56,9 +67,11 @@ KernelInfo sm90_info() {
 Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) {
   const std::string kernels = hardware == Hardware::sm80 ? "the sm80 MLA kernels" : "the sm90 MLA kernels";
   if (p.q == QueryType::f32) return unsupported("queries are fp32; " + kernels + " take fp16 and bf16");
-  if (p.head_dim != kD || p.v_head_dim != kDv)
+  const bool small = p.head_dim == kSmallD && p.v_head_dim == kSmallDv && hardware == Hardware::sm80;
+  if (!small && (p.head_dim != kD || p.v_head_dim != kDv))
     return unsupported("absorbed head sizes are " + std::to_string(p.head_dim) + " and " +
-                       std::to_string(p.v_head_dim) + "; " + kernels + " take 576 and 512");
+                       std::to_string(p.v_head_dim) + "; " + kernels + " take 576 and 512" +
+                       (hardware == Hardware::sm80 ? " or 288 and 256" : ""));
   if (p.kv_heads != 1)
     return unsupported("there are " + std::to_string(p.kv_heads) + " KV heads; " + kernels +
                        " take 1, which all query heads share");
@@ -69,14 +82,13 @@ Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) 
     return unsupported(kernels + " have no negative softmax scales");
   if (const std::string what = missing(p); !what.empty()) return unsupported(kernels + " have no " + what);
   KernelInfo info = hardware == Hardware::sm90 ? sm90_info()
-                    : p.kv == KvType::same
-                        ? sm80_info<Sm80Policy<__half, KvType::same>>(p.group > 16 ? 2 : 1)
-                        : sm80_info<Sm80Policy<__half, KvType::e4m3>>(p.group > 16 ? 2 : 1);
+                    : small                    ? sm80_info<kSmallD>(p)
+                                               : sm80_info<kD>(p);
   info.kind = kind;
   info.q = p.q;
   info.kv = p.kv;
-  info.head_dim = kD;
-  info.v_head_dim = kDv;
+  info.head_dim = p.head_dim;
+  info.v_head_dim = p.v_head_dim;
   info.split_keys = split_keys(p, hardware);
   return info;
 }

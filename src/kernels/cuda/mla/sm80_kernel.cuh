@@ -11,6 +11,20 @@
 
 namespace fovea::cuda::mla {
 
+/// Zeros what the products read beyond the records; once, before a barrier.
+template <class P>
+FOVEA_DEVICE void clear_padding(uint32_t shared) {
+  constexpr int kWords = (P::kPaddedD - P::kD) / 8;  // of 16 bytes
+  if constexpr (kWords > 0)
+    for (int i = static_cast<int>(threadIdx.x); i < P::kTiles * P::kTileKeys * kWords;
+         i += static_cast<int>(blockDim.x))
+      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
+                       shared + static_cast<uint32_t>(P::kRawBytes + i / kWords * P::kPitch + P::kD * 2 +
+                                                      i % kWords * 16)),
+                   "r"(0)
+                   : "memory");
+}
+
 /// Loads tiles of records to shared memory: tile number n to slot n % 2. Four lanes copy a record.
 template <class P>
 class Sm80Loader {
@@ -21,7 +35,7 @@ class Sm80Loader {
   /// Requests the tile that begins at key0, the one after the last; beyond the item's keys it is zeros. The
   /// address of the next one's record is looked up here, so that this one's has been for long.
   FOVEA_DEVICE void request(int key0, int slot) {
-    constexpr int kPitch = P::kEightBit ? kD : P::kPitch;
+    constexpr int kPitch = P::kEightBit ? P::kD : P::kPitch;
     const char* const from = next_;
     next_ = record(key0 + P::kTileKeys + key());
     if (key() < P::kTileKeys) {
@@ -29,8 +43,9 @@ class Sm80Loader {
       const int at = static_cast<int>(threadIdx.x) % 4 * 16;
       const uint32_t to = shared_ + static_cast<uint32_t>((slot * P::kTileKeys + key()) * kPitch + at);
 #pragma unroll
-      for (int i = 0; i < kRecordChunks / 4; ++i)
-        cp_async_16(to + static_cast<uint32_t>(i * 64), from + at + i * 64, valid);
+      for (int i = 0; i < (kRecordChunks + 3) / 4; ++i)
+        if (kRecordChunks % 4 == 0 || at + i * 64 < kRecordChunks * 16)
+          cp_async_16(to + static_cast<uint32_t>(i * 64), from + at + i * 64, valid);
     }
     cp_async_commit();
   }
@@ -44,7 +59,7 @@ class Sm80Loader {
       uint32_t words[4];
       asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "r"(shared_ + static_cast<uint32_t>(slot * P::kTileKeys * kD + chunk * 16))
+                   : "r"(shared_ + static_cast<uint32_t>(slot * P::kTileKeys * P::kD + chunk * 16))
                    : "memory");
       const uint32_t to =
           wide + static_cast<uint32_t>(chunk / kRecordChunks * P::kPitch + chunk % kRecordChunks * 32);
@@ -62,9 +77,9 @@ class Sm80Loader {
   }
 
  private:
-  static constexpr int kRecordChunks = kD * kv_bytes(P::kKv) / 16;  ///< of 16 bytes
+  static constexpr int kRecordChunks = P::kD * kv_bytes(P::kKv) / 16;  ///< of 16 bytes
   static constexpr int kChunks = P::kTileKeys * kRecordChunks;
-  static_assert(kRecordChunks % 4 == 0 && P::threads(1) == 4 * P::kTileKeys);
+  static_assert(P::threads(1) == 4 * P::kTileKeys);
 
   /// The key of a tile whose record this lane copies; beyond the tile: none.
   static FOVEA_DEVICE int key() { return static_cast<int>(threadIdx.x) / 4; }
@@ -115,9 +130,9 @@ class Sm80Tile {
     const uint32_t lane = static_cast<uint32_t>(lane_id());
     // Matrices: keys 0 to 7, then 8 to 15, each with the two chunks of a k step.
     const uint32_t from = tile + (lane / 16 * 8 + lane % 8) * P::kPitch +
-                          static_cast<uint32_t>(quarter_ * kSteps * 32) + lane / 8 % 2 * 16;
+                          static_cast<uint32_t>(quarter_ * P::kSteps * 32) + lane / 8 % 2 * 16;
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k)
+    for (int k = 0; k < P::kSteps; ++k)
 #pragma unroll
       for (int pair = 0; pair < kKeyTiles / 2; ++pair) {
         uint32_t b[4];
@@ -215,7 +230,7 @@ class Sm80Tile {
         const int64_t at = partial_row(p_, item_.partial_first + item_.split, 0,
                                        row_first_ - item_.row_first + lane_id() / 4 + 8 * h);
         if (writes) store_state(p_, at, top_[h], sum);
-        float* to = p_.partial_out + at * kDv + column;
+        float* to = p_.partial_out + at * P::kDv + column;
 #pragma unroll
         for (int i = 0; i < kColumnTiles; ++i)
           __stcg(reinterpret_cast<float2*>(to + i * 8), make_float2(o_[i][2 * h], o_[i][2 * h + 1]));
@@ -235,9 +250,8 @@ class Sm80Tile {
   }
 
  private:
-  static constexpr int kSteps = kD / 16 / P::kGroupWarps;        ///< k steps of a warp's dims
-  static constexpr int kKeyTiles = P::kTileKeys / 8;             ///< of an mma
-  static constexpr int kColumnTiles = kDv / 8 / P::kGroupWarps;  ///< of a warp's columns of V
+  static constexpr int kKeyTiles = P::kTileKeys / 8;                ///< of an mma
+  static constexpr int kColumnTiles = P::kDv / 8 / P::kGroupWarps;  ///< of a warp's columns of V
 
   FOVEA_DEVICE void load_query() {
 #pragma unroll
@@ -246,13 +260,15 @@ class Sm80Tile {
       const bool valid = r.row < item_.n_q;
       const typename P::Q* from = static_cast<const typename P::Q*>(p_.q) +
                                   (valid ? p_.q_rows.offset(item_.q_first + r.row, r.head) : 0) +
-                                  quarter_ * kSteps * 16 + lane_id() % 4 * 2;
+                                  quarter_ * P::kSteps * 16 + lane_id() % 4 * 2;
 #pragma unroll
-      for (int k = 0; k < kSteps; ++k)
+      for (int k = 0; k < P::kSteps; ++k)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          q_[k][half * 2 + h] =
-              valid ? __ldg(reinterpret_cast<const uint32_t*>(from + k * 16 + half * 8)) : 0u;
+          // Beyond the row's elements there need not be numbers.
+          q_[k][half * 2 + h] = valid && (P::kPaddedD == P::kD || quarter_ * P::kSteps + k < P::kD / 16)
+                                    ? __ldg(reinterpret_cast<const uint32_t*>(from + k * 16 + half * 8))
+                                    : 0u;
     }
   }
 
@@ -263,7 +279,7 @@ class Sm80Tile {
   const int row_first_;
   sm90::KeyInterval keys_[2];
   float top_[2], sum_[2];  ///< sum_: of this lane's keys
-  uint32_t q_[kSteps][4];
+  uint32_t q_[P::kSteps][4];
   float o_[kColumnTiles][4];
 };
 
@@ -273,6 +289,7 @@ __global__ __launch_bounds__(P::threads(P::kMostGroups),
   extern __shared__ __align__(128) char shared[];
   grid_launch_dependents();
   grid_dependency_wait();
+  clear_padding<P>(shared_address(shared));
   const int num_items = *p.num_items;
   for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
     const WorkItem item = p.items[index];

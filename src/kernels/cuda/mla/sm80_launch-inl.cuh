@@ -6,7 +6,8 @@ namespace fovea::cuda::mla {
 
 template <class P>
 bool launch_sm80_policy(Launch& l) {
-  if (l.kernel.q != query_type<typename P::Q>() || l.kernel.kv != P::kKv) return false;
+  if (l.kernel.q != query_type<typename P::Q>() || l.kernel.kv != P::kKv || l.kernel.head_dim != P::kD)
+    return false;
   static std::atomic<bool> prepared[64];
   prepare(sm80_kernel<P>, P::shared_bytes(P::kMostGroups), prepared, l);
   if (l.ok())

@@ -11,7 +11,10 @@ template <class Query>
 __global__ __launch_bounds__(Sm90Policy::kThreads, 1) void sm90_kernel(const __grid_constant__ Sm90Params a) {
   extern __shared__ __align__(128) char unaligned[];
   const Sm90Shared shared{(shared_address(unaligned) + 1023) / 1024 * 1024};
-  if (threadIdx.x == 0) shared.init();
+  if (threadIdx.x == 0) {
+    shared.init();
+    tma_prefetch(&a.keys);
+  }
   grid_launch_dependents();
   grid_dependency_wait();
   __syncthreads();

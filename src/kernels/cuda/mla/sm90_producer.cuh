@@ -16,9 +16,11 @@ class Sm90Producer {
         lane_(lane_id()) {}
 
   __device__ void run() {
-    const int num_items = *a_.p.num_items;
-    for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
-      const WorkItem item = a_.p.items[index];
+    const int num_items = *a_.p.num_items, step = static_cast<int>(gridDim.x);
+    int index = static_cast<int>(blockIdx.x);
+    WorkItem item =
+        a_.p.items[index];  // while their number is on its way: the grid has no more than max_items
+    for (; index < num_items; index += step, item = a_.p.items[min(index, num_items - 1)]) {
       if (item.key_first >= item.key_last) continue;
       if (warp_ == 0)
         load_keys(item);
