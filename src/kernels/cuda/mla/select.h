@@ -17,8 +17,8 @@ struct Problem {
   MaskSpec mask;
   bool other_scores = false;    ///< a soft cap, ALiBi, sinks, or scales of each head
   bool negative_scale = false;  ///< the softmax scale is
-  /// The declared steps decode at most this many row tiles of kRowTile rows, and sequences of so many keys on
-  /// average where there are as many; 0: any number. The keys of a split follow from them.
+  /// The most row tiles of kRowTile rows that the declared steps decode, and the keys of an average sequence
+  /// of such a step; 0: any number. The keys of a split follow from them.
   int64_t row_tiles = 0, mean_keys = 0;
 };
 
