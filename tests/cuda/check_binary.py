@@ -26,6 +26,7 @@ DEPENDENT = {
     "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
     "simt::decode_kernel": 1, "small_codes_kernel": 1, "sm80::decode_kernel": 1, "sm80::decode_narrow_kernel": 1, "sm80::extend_kernel": 1,
     "sm90::decode_kernel": 2, "sm90::prefill_kernel": 1, "take_tokens_kernel": 1, "wgmma_codes": 2, "wgmma_linear": 2,
+    "wgmma_widened": 3,
 }
 WAIT_OPCODE = 0x82E  # of griddepcontrol.wait, in the low 12 bits of an instruction of 16 bytes
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)

@@ -1,5 +1,5 @@
-// Device program of linear layers with quantised weights: `cuda_codes check` is the test, `cuda_codes bench`
-// prints times beside those of 16-bit weights and of a plain read.
+// Device program of linear layers with quantised weights: `cuda_codes check` is the test, `cuda_codes bench
+// [rows...]` prints times beside those of 16-bit weights and of a plain read.
 #include "codes_case.cuh"
 #include "kernels/cuda/linear/linear.h"
 
@@ -147,9 +147,11 @@ static void check(const LinearCase& c, CodeScales by, bool hopper) {
   for (const LinearKernel kernel : kernels)
     expect(layer.run(kernel, 0, c.rows).memory.host() == all.memory.host(),
            name + ": kernels differ, " + std::to_string(static_cast<int>(kernel)));
+  std::vector<LinearKernel> few = {LinearKernel::automatic, LinearKernel::mma};
+  if (hopper) few.push_back(LinearKernel::stream);  // of few rows that of wide layers
   for (const int64_t count : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 128})
     if (count < c.rows)
-      for (const LinearKernel kernel : {LinearKernel::automatic, LinearKernel::mma}) {
+      for (const LinearKernel kernel : few) {
         const Matrix some = layer.run(kernel, c.rows - count, count);
         expect(some.row_bytes(count - 1) == all.row_bytes(c.rows - 1) &&
                    some.row_bytes(0) == all.row_bytes(c.rows - count),
@@ -201,7 +203,7 @@ __global__ void __launch_bounds__(512) plain_read(const uint4* from, int64_t cou
 }
 
 /// Each launch has other weights, so that none is in L2.
-static void bench() {
+static void bench(const std::vector<int64_t>& all_rows) {
   constexpr int64_t kTurn = 400 << 20;
   const Device<uint32_t> memory(kTurn / 4 + (256 << 20) / 4);
   std::printf("%-10s %5s  %8s %8s %8s %8s   us; share of e4m3's plain read; bf16 / e4m3\n", "", "M", "read",
@@ -211,7 +213,7 @@ static void bench() {
                                           {"gate_up", 28672, 4096, true},
                                           {"down", 4096, 14336, false}}) {
     const Device<float> scales(std::vector<float>(static_cast<size_t>(n * (k / 128 + 1)), 0.01f));
-    for (const int64_t rows : {1, 8, 16, 32, 64, 128, 512, 4096}) {
+    for (const int64_t rows : all_rows) {
       const Matrix x = Matrix::random(DType::bf16, rows, k, 0, 1);
       const Matrix y(DType::bf16, rows, gated ? n / 2 : n);
       const int launches = rows > 256 ? 3 : 24;
@@ -259,7 +261,10 @@ int main(int argc, char** argv) {
   int major = 0;
   CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
   if (argc > 1 && std::string(argv[1]) == "bench") {
-    bench();
+    std::vector<int64_t> rows;
+    for (int i = 2; i < argc; ++i)
+      rows.push_back(std::atoll(argv[i]));
+    bench(rows.empty() ? std::vector<int64_t>{1, 8, 16, 32, 64, 128, 512, 4096} : rows);
     return 0;
   }
   check_all(major == 9);

@@ -35,6 +35,21 @@ FOVEA_DEVICE uint32_t load_shared_4(uint32_t from) {
   return v;
 }
 
+FOVEA_DEVICE void store_shared_4(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+
+/// A word of code_layout.h's four e4m3 codes of an output as bf16: e4m3's bits at bf16's places are the value
+/// times 2^-120.
+struct E4m3Pairs {
+  uint32_t low;   ///< inputs 2 q, 2 q + 1
+  uint32_t high;  ///< inputs 2 q + 8, 2 q + 9
+};
+FOVEA_DEVICE E4m3Pairs widen_e4m3(uint32_t w) {
+  return {mul_bf16x2((w & 0x80008000u) | ((w >> 4) & 0x07f007f0u), 0x7b807b80u),
+          mul_bf16x2(((w << 8) & 0x80008000u) | ((w << 4) & 0x07f007f0u), 0x7b807b80u)};
+}
+
 /// Blocks of 64 inputs x 16 outputs. `block`: where the block begins.
 template <WeightCode kCode>
 struct CodeBlock;

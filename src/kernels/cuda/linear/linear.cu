@@ -61,13 +61,13 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
   if (params.code != WeightCode::none) {
-    // Few panels for each multiprocessor leave most of a warpgroup idle; long chains are slower by mma.sync.
+    // Where a multiprocessor has many panels, enough warps widen and multiply in turn.
     const bool gated = params.epilogue == LinearEpilogue::gated;
-    const bool small = params.rows <= 16 && params.k <= 8192 &&
-                       packed_panels(params.n, gated) <= int64_t{3} * multiprocessors;
-    if (params.kernel == LinearKernel::mma || major != 9 ||
-        (params.kernel == LinearKernel::automatic && small))
+    const bool narrow = packed_panels(params.n, gated) <= int64_t{kWidenedUnits} * multiprocessors;
+    if (params.kernel == LinearKernel::mma || major != 9)
       return launch_codes_mma(params, multiprocessors, stream.handle());
+    if (params.kernel == LinearKernel::automatic && narrow && params.rows <= kWidenedRows)
+      return launch_codes_widened(params, multiprocessors, stream.handle());
     return launch_codes_wgmma(params, multiprocessors, stream.handle());
   }
   if (params.kernel == LinearKernel::mma || (params.kernel == LinearKernel::automatic && major != 9))

@@ -13,4 +13,7 @@ WgmmaKernel wgmma_kernel_bf16(int columns, int groups, bool gated);
 /// with scales of 128 inputs).
 WgmmaKernel wgmma_kernel_codes(int rows, int products, bool scaled);
 
+/// Quantised weights that are widened on the way; `blocks` of a stage.
+WgmmaKernel wgmma_kernel_widened(int columns, int blocks, bool gated, bool scaled);
+
 }  // namespace fovea::cuda

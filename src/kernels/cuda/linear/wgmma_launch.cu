@@ -85,7 +85,7 @@ Status fill(const LinearParams& p, const WgmmaPlan& plan, WgmmaParams& a) {
 
 /// Lets a kernel use more than 48 KiB of shared memory, once for each kernel and device.
 Status prepare(WgmmaKernel kernel, int index) {
-  constexpr int kDevices = 64, kKernels = 80, kMost = 232448 - 1024;
+  constexpr int kDevices = 64, kKernels = 96, kMost = 232448 - 1024;
   static std::atomic<bool> prepared[kDevices][kKernels];
   int device = 0;
   FOVEA_CUDA_TRY(cudaGetDevice(&device));
@@ -106,7 +106,8 @@ int kernel_index(const WgmmaPlan& plan, bool f16, bool gated) {
 Status launch(WgmmaKernel kernel, const WgmmaPlan& plan, const WgmmaParams& a, cudaStream_t stream) {
   LaunchShape shape;
   shape.ctas = static_cast<unsigned>(plan.ctas);
-  shape.threads = static_cast<unsigned>(128 * plan.groups + (plan.codes ? 128 : 32));
+  const int helpers = plan.code_stages > 0 ? 128 * (kWidenGroups + 1) : plan.codes ? 128 : 32;
+  shape.threads = static_cast<unsigned>(128 * plan.groups + helpers);
   shape.shared_bytes = static_cast<size_t>(plan.shared_bytes);
   shape.cluster = static_cast<unsigned>(plan.cluster());
   FOVEA_CUDA_TRY(launch_dependent(kernel, shape, stream, a));
@@ -138,6 +139,21 @@ Status launch_codes_wgmma(const LinearParams& p, int multiprocessors, cudaStream
     ++width;
   FOVEA_RETURN_IF_ERROR(
       prepare(kernel, 48 + width * 2 + (p.block_scales ? 1 : 0) + (products == 2 ? 10 : 0)));
+  return launch(kernel, plan, a, stream);
+}
+
+Status launch_codes_widened(const LinearParams& p, int multiprocessors, cudaStream_t stream) {
+  const bool gated = p.epilogue == LinearEpilogue::gated;
+  const WgmmaPlan plan = plan_widened(p.rows, p.n, gated, multiprocessors);
+  WgmmaParams a;
+  FOVEA_RETURN_IF_ERROR(fill(p, plan, a));
+  a.stage_bytes = plan.blocks * plan.units * kBlockBytes;
+  a.x_stages = plan.x_stages, a.code_stages = plan.code_stages;
+  const WgmmaKernel kernel = wgmma_kernel_widened(plan.columns, plan.blocks, gated, p.block_scales);
+  if (kernel == nullptr)
+    return Error{ErrorCode::internal, "a linear kernel that the plan asks for is missing"};
+  const int wide = plan.columns == 64 ? 8 : 0, few = plan.blocks == 4 ? 4 : 0;
+  FOVEA_RETURN_IF_ERROR(prepare(kernel, 80 + wide + few + (gated ? 2 : 0) + (p.block_scales ? 1 : 0)));
   return launch(kernel, plan, a, stream);
 }
 

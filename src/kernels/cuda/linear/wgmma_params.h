@@ -23,11 +23,12 @@ struct WgmmaParams {
   int x_box_rows = 0, x_box_blocks = 1;  ///< of one copy
   ClusterShare share = ClusterShare::none;
   bool halves = false, even = true, x_flat = false;
-  bool stream_weights = true;     ///< weights are read once: evicted first from L2
-  bool constant_weight = false;   ///< LinearParams::constant_weight
-  int unit_bytes = 0;             ///< of a k block of a unit of weights
-  const float* scales = nullptr;  ///< LinearParams::scales
-  bool gated = false;             ///< quantised weights
+  bool stream_weights = true;         ///< weights are read once: evicted first from L2
+  bool constant_weight = false;       ///< LinearParams::constant_weight
+  int unit_bytes = 0;                 ///< of a k block of a unit of weights
+  const float* scales = nullptr;      ///< LinearParams::scales
+  bool gated = false;                 ///< quantised weights
+  int x_stages = 0, code_stages = 0;  ///< of wgmma_widened, whose `stages` are those of widened weights
 };
 
 }  // namespace fovea::cuda

@@ -10,6 +10,8 @@ constexpr int kSharedBudget = 232448 - 1024 - 512 - 4096;
 constexpr int kMaxUnits = 16, kMaxHalves = 8;  // of a part
 constexpr int kFewRowsUnits = 8;  // of up to 64 rows: two narrow parts are read faster than a wide one
 constexpr int kTileColumns = 256;
+// Of codes that are widened on the way: widened weights and x that are ahead, at least.
+constexpr int kWidenedBytes = 96 << 10, kWidenedXBytes = 64 << 10;
 
 int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -152,6 +154,27 @@ WgmmaPlan plan_codes(int64_t rows, int64_t n, bool gated, bool block_scales, int
   }
   choose_code_stages(p);
   p.ctas = static_cast<int>(std::min<int64_t>(int64_t{p.parts} * p.row_tiles, multiprocessors));
+  return p;
+}
+
+WgmmaPlan plan_widened(int64_t rows, int64_t n, bool gated, int multiprocessors) {
+  WgmmaPlan p;
+  p.codes = true;
+  p.x_rows = static_cast<int>(rows);
+  const int64_t panels = packed_panels(n, gated);
+  const int64_t rounds = divide_up(panels, int64_t{multiprocessors} * kWidenedUnits);
+  p.parts = static_cast<int>(std::min(panels, rounds * multiprocessors));
+  p.units = static_cast<int>(divide_up(panels, p.parts));
+  p.columns = std::max(instruction_columns(p.units * kPanelRows), 32);
+  // The consumer holds two stages: those of many rows are short, so that enough of x is in flight.
+  p.blocks = rows <= kWidenedFewRows ? 4 : 2;
+  const int weight_bytes = p.blocks * p.units * kBlockBytes;
+  p.stages = std::clamp(kWidenedBytes / weight_bytes, 3, 6);
+  p.x_stages = std::clamp(kWidenedXBytes / p.x_bytes(), 3, 8);
+  const int used = p.stages * weight_bytes + p.x_stages * p.x_bytes();
+  p.code_stages = std::min(kWgmmaMaxStages, (kSharedBudget - used) / (weight_bytes / 2));
+  p.shared_bytes = used + p.code_stages * weight_bytes / 2 + 1024;
+  p.ctas = std::min(p.parts, multiprocessors);
   return p;
 }
 

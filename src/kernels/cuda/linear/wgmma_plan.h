@@ -23,6 +23,7 @@ struct WgmmaPlan {
   int x_rows = 1;  ///< rows of x of a tile, at most 64 * groups; loading rows past x as zeros would be slow
   int blocks = 1;  ///< k blocks of a stage
   int stages = 2;
+  int x_stages = 0, code_stages = 0;  ///< codes that are widened on the way: rings of their own
   ClusterShare share = ClusterShare::none;
   int raster = 1;  ///< row tiles that are swept together over the outputs
   int ctas = 1;
@@ -49,6 +50,10 @@ constexpr int codes_blocks(int rows) {
   return rows <= 32 ? 4 : 2;
 }
 
+/// Codes that are widened on the way to wgmma: the most rows of x, those up to which stages are long, the
+/// most units of a part, warpgroups that widen.
+inline constexpr int kWidenedRows = 64, kWidenedFewRows = 16, kWidenedUnits = 4, kWidenGroups = 2;
+
 /// Departures from the usual choices, for measurements and tests.
 struct WgmmaOptions {
   std::optional<ClusterShare> share;  ///< where the shape allows it
@@ -67,5 +72,8 @@ WgmmaPlan plan_wgmma(int64_t rows, int64_t n, int64_t k, bool gated, int multipr
 /// For e4m3 weights. `block_scales`: those of 128 inputs.
 WgmmaPlan plan_codes(int64_t rows, int64_t n, bool gated, bool block_scales, int multiprocessors,
                      LinearKernel kernel);
+
+/// For e4m3 weights that are widened on the way to wgmma, up to 64 rows.
+WgmmaPlan plan_widened(int64_t rows, int64_t n, bool gated, int multiprocessors);
 
 }  // namespace fovea::cuda

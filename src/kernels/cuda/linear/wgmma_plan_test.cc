@@ -150,5 +150,39 @@ TEST(CodesPlan, CoversEveryOutputAndFitsInSharedMemory) {
         }
 }
 
+TEST(WidenedPlan, CoversEveryOutputAndFitsInSharedMemory) {
+  for (const int rows : {1, 7, 8, 16, 17, 33, 63, 64})
+    for (const int64_t n : {8, 16, 50, 1024, 2048, 4096, 6144, 10240, 28672, 128256})
+      for (const bool gated : {false, true}) {
+        const WgmmaPlan p = plan_widened(rows, n, gated, kMultiprocessors);
+        SCOPED_TRACE(testing::Message() << rows << " rows, n " << n << ", gated " << gated);
+        const int64_t panels = packed_panels(n, gated);
+        EXPECT_EQ(p.row_tiles, 1);
+        EXPECT_EQ(p.x_rows, rows);
+        EXPECT_TRUE(p.even);
+        EXPECT_LE(p.parts, panels);
+        EXPECT_EQ((panels + p.parts - 1) / p.parts, p.units);
+        EXPECT_LE(p.units * kPanelRows, p.columns);
+        EXPECT_LE(p.columns, 64);  // instances
+        EXPECT_GE(p.columns, 32);
+        EXPECT_EQ(p.blocks, rows <= kWidenedFewRows ? 4 : 2);
+        for (const int stages : {p.stages, p.x_stages, p.code_stages}) {
+          EXPECT_GE(stages, std::max(kWidenGroups, 3));
+          EXPECT_LE(stages, kWgmmaMaxStages);
+        }
+        const int weights = p.blocks * p.units * kBlockBytes, codes = weights / 2;
+        const int x_end = p.x_stages * p.x_bytes(), weights_end = x_end + p.stages * weights;
+        EXPECT_EQ(p.x_bytes() % 1024, 0);
+        EXPECT_LE(weights_end + p.code_stages * codes, p.shared_bytes - 1024);
+        EXPECT_LE(p.shared_bytes + 1024, kSharedLimit);
+        // Rows and outputs that an instruction reads and a stage lacks.
+        EXPECT_LE(x_end + (64 - p.x_rows) * 128, p.shared_bytes - 1024);
+        EXPECT_LE(weights_end + (p.columns / 16 - std::max(p.units - 1, 1)) * kBlockBytes,
+                  p.shared_bytes - 1024);
+        EXPECT_GE(p.ctas, 1);
+        EXPECT_LE(p.ctas, kMultiprocessors);
+      }
+}
+
 }  // namespace
 }  // namespace fovea::cuda
