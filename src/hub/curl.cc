@@ -34,7 +34,7 @@ Result<Pipe> make_pipe() {
 }
 
 /// A value of curl's configuration file.
-std::string quoted(std::string_view text) {
+std::string config_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -73,10 +73,10 @@ Result<pid_t> spawn(const std::string& config, int out, int errors) {
 }
 
 std::string config_of(const std::string& url, const std::string& token) {
-  std::string out = "url = " + quoted(url) +
+  std::string out = "url = " + config_text(url) +
                     "\nlocation\nmax-redirs = 10\nproto = \"=http,https\"\nsilent\nshow-error\n"
                     "connect-timeout = 30\nspeed-limit = 1\nspeed-time = 60\nuser-agent = \"fovea\"\n";
-  if (!token.empty()) out += "header = " + quoted("Authorization: Bearer " + token) + "\n";
+  if (!token.empty()) out += "header = " + config_text("Authorization: Bearer " + token) + "\n";
   return out;
 }
 
@@ -89,7 +89,7 @@ int status_of(int wait_status) {
 Result<Curl> Curl::start(const Download& download) {
   FOVEA_TRY(errors, make_pipe());
   const std::string config = config_of(download.url, download.token) +
-                             "fail\ncontinue-at = -\noutput = " + quoted(download.file) + "\n";
+                             "fail\ncontinue-at = -\noutput = " + config_text(download.file) + "\n";
   auto pid = spawn(config, -1, errors.write);
   ::close(errors.write);
   if (!pid) {
