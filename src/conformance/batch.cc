@@ -231,7 +231,8 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   kv = latent_ ? latent_view(dtype, page_size, spec.head_dim)
                : paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
   FOVEA_CHECK(check_layout(layout.kv, dtype, page_size, spec.head_dim).ok());
-  if (layout.place == KvPlace::gaps) spread(kv, layout.kv == KvLayout::nhd, spec.num_kv_heads, layout.kv_gap);
+  const bool nhd = layout.kv == KvLayout::nhd && !latent_;
+  if (layout.place == KvPlace::gaps) spread(kv, nhd, spec.num_kv_heads, layout.kv_gap);
   allocate_cache(layout);
   kv.num_pages = num_pages_;
   kv.k = k_.data();
