@@ -44,7 +44,7 @@ constexpr Capability cpu_mla_capability() {
 }
 
 /// vLLM's row.
-const Capability& documented() {
+const Capability& vllms_claims() {
   using namespace rows;
   static const Capability row = vllm({.dtypes = kFloats,
                                       .kv_dtypes = kKvAuto,
@@ -65,7 +65,7 @@ const BackendInfo& cpu_attn_info() {
     i.aliases = {"cpu", "intel_amx"};
     i.capability = cpu_attn_capability();
     i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
-    i.documented = &documented();
+    i.documented = &vllms_claims();
     i.mla_sibling = "CPU_MLA";
     i.families = {"cpu"};
     return i;

@@ -101,7 +101,7 @@ class TorchNative : public AttentionBackend {
 };
 
 /// SGLang's row of its Torch Native backend.
-const Capability& documented() {
+const Capability& sglangs_claims() {
   using namespace rows;
   static const Capability row = sglang({.kv_dtypes = kKvBf16 | kFp8s,
                                         .page_sizes = IntSet::any(),
@@ -120,7 +120,7 @@ const BackendInfo& torch_native_info() {
     i.aliases = {"torch_native", "torch_sdpa", "sdpa"};
     i.capability = kCapability;
     i.description = "Reference implementation in plain loops, optionally fp64; slow";
-    i.documented = &documented();
+    i.documented = &sglangs_claims();
     i.mla_sibling = "TORCH_NATIVE_MLA";
     i.families = {"reference"};
     return i;
