@@ -106,7 +106,8 @@ PhaseSelection first_that_serves(std::vector<Evaluated> evaluated, const Selecti
   return selection;
 }
 
-PhaseSelection choose_automatically(const Request& request, const SelectionContext& context, Phase phase) {
+PhaseSelection choose_automatically(const BackendRequest& request, const SelectionContext& context,
+                                    Phase phase) {
   std::vector<Evaluated> evaluated;
   for (const Version& version : automatic_order(context))
     evaluated.push_back(evaluate(version, context, phase));
@@ -196,7 +197,7 @@ PhaseSelection choose_only(const Version& version, const SelectionContext& conte
   return selection;
 }
 
-Result<PhaseSelection> choose(const Request& request, const SelectionContext& context, Phase phase) {
+Result<PhaseSelection> choose(const BackendRequest& request, const SelectionContext& context, Phase phase) {
   if (request.name.empty()) return choose_automatically(request, context, phase);
   FOVEA_TRY(named, resolve_name(request.name, context));
   std::string why = "given: " + request.from + " " + request.name;

@@ -29,7 +29,7 @@ std::vector<Version> automatic_order(const SelectionContext& context);
 void set_if_built(const std::vector<Evaluated>& evaluated, PhaseSelection& selection);
 
 /// The requested backend, or the first that serves.
-Result<PhaseSelection> choose(const Request& request, const SelectionContext& context, Phase phase);
+Result<PhaseSelection> choose(const BackendRequest& request, const SelectionContext& context, Phase phase);
 /// Considers only `version`.
 PhaseSelection choose_only(const Version& version, const SelectionContext& context, Phase phase,
                            std::string why);

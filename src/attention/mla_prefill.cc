@@ -194,7 +194,7 @@ const BackendInfo* partner_of(const BackendInfo& decode, const SelectionContext&
 }
 
 /// The backend that decodes, would decode if it were built, or was requested for decode.
-const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& request) {
+const BackendInfo* decoder_of(const PhaseSelection& decode, const BackendRequest& request) {
   if (decode.backend != nullptr) return decode.backend;
   if (decode.if_built != nullptr) return decode.if_built;
   return request.name.empty() ? nullptr : decode.candidates.front().backend;
@@ -202,7 +202,7 @@ const BackendInfo* decoder_of(const PhaseSelection& decode, const Request& reque
 
 /// Whether prefill is left to the decode backend: none is named for it, or the decoder is named for both
 /// phases.
-Result<bool> is_for_both(const Request& request, const BackendInfo* decoder,
+Result<bool> is_for_both(const BackendRequest& request, const BackendInfo* decoder,
                          const SelectionContext& context) {
   if (request.name.empty()) return true;
   if (request.of_phase) return false;
@@ -275,7 +275,7 @@ bool is_mla_prefill(const BackendInfo& row, const BackendRegistry& registry) {
   return std::ranges::find(registry.mla_prefill(), &row, &Entry::info) != registry.mla_prefill().end();
 }
 
-Result<PhaseSelection> choose_prefill(const Request& request, const SelectionContext& context,
+Result<PhaseSelection> choose_prefill(const BackendRequest& request, const SelectionContext& context,
                                       const PhaseSelection& decode) {
   const bool mla = context.kind == LayerKind::mla;
   const BackendInfo* decoder = decoder_of(decode, request);

@@ -8,7 +8,7 @@
 namespace fovea {
 
 /// `decode` is the selection for the decode of the same layers.
-Result<PhaseSelection> choose_prefill(const Request& request, const SelectionContext& context,
+Result<PhaseSelection> choose_prefill(const BackendRequest& request, const SelectionContext& context,
                                       const PhaseSelection& decode);
 
 /// The layer as an MLA prefill backend sees it: every head has its own keys and values, in plain tensors.

@@ -11,7 +11,7 @@
 
 namespace fovea {
 
-struct Request {
+struct BackendRequest {
   std::string name;  ///< empty = automatic
   std::string from;  ///< the setting that requests it; empty = none
   /// The setting names this phase explicitly. A setting without a phase may select two backends, for an MLA
@@ -49,7 +49,7 @@ class Requests {
   static Result<Requests> read(const AttentionConfig& config, std::span<const LayerKind> kinds,
                                const BackendRegistry& registry);
 
-  const Request& of(LayerKind kind, Phase phase) const {
+  const BackendRequest& of(LayerKind kind, Phase phase) const {
     return table_[static_cast<size_t>(kind)][static_cast<size_t>(phase)];
   }
 
@@ -70,7 +70,7 @@ class Requests {
   std::vector<Item> items_;
   size_t kinds_ = 0;
   bool only_linear_ = false;
-  std::array<std::array<Request, 2>, static_cast<size_t>(LayerKind::count_)> table_;
+  std::array<std::array<BackendRequest, 2>, static_cast<size_t>(LayerKind::count_)> table_;
 };
 
 }  // namespace fovea

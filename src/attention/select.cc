@@ -94,7 +94,7 @@ void warn_of_precluded(const PhaseSelection& phase, const AttentionConfig& confi
 
 /// Warns of a decode backend for a model that does not decode.
 void warn_of_decode(const Requests& requests, const std::vector<LayerKind>& kinds, Selection& selection) {
-  const Request& decode = requests.of(LayerKind::encoder, Phase::decode);
+  const BackendRequest& decode = requests.of(LayerKind::encoder, Phase::decode);
   if (kinds.size() == 1 && kinds.front() == LayerKind::encoder && decode.of_phase && !decode.name.empty())
     selection.warnings.push_back("decode backend '" + decode.name + "' of " + decode.from +
                                  " has no effect: encoder layers only prefill");
