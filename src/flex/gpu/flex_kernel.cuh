@@ -1,9 +1,10 @@
-// The GPU kernel of flex_attention(), compiled by NVRTC: a text that gpu_source() puts behind the macros and the
-// expressions of one call:
-//   FLEX_TYPE (0 fp32, 1 fp16, 2 bf16), FLEX_D, FLEX_DV, FLEX_ALIGNED (rows of 16-byte pieces), FLEX_MASK, FLEX_SCORE,
-//   FLEX_PRESCALE (scores are scaled before the mask), flex_mask(args, b, h, q, k, qlen, klen), flex_score(args, s, b, h, q, k, qlen, klen).
-// One thread block computes 64 query rows of one head; it walks a list of blocks of 64 keys, made by the interval
-// analysis. Tensor cores (mma.sync) for 16-bit types, fused multiply-adds in fp32 else.
+// The GPU kernel of flex_attention(), compiled by NVRTC: a text that gpu_source() puts behind the macros and
+// the expressions of one call:
+//   FLEX_TYPE (0 fp32, 1 fp16, 2 bf16), FLEX_D, FLEX_DV, FLEX_ALIGNED (rows of 16-byte pieces), FLEX_MASK,
+//   FLEX_SCORE, FLEX_PRESCALE (scores are scaled before the mask), flex_mask(args, b, h, q, k, qlen, klen),
+//   flex_score(args, s, b, h, q, k, qlen, klen).
+// One thread block computes 64 query rows of one head; it walks a list of blocks of 64 keys, made by the
+// interval analysis. Tensor cores (mma.sync) for 16-bit types, fused multiply-adds in fp32 else.
 
 #define FLEX_MINUS_INF __int_as_float(int(0xff800000u))
 
@@ -19,7 +20,8 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 /// Where a key's K and V are, in elements.
-__device__ __forceinline__ void key_place(const Args& a, int b, int kv_head, int key, long long& k, long long& v) {
+__device__ __forceinline__ void key_place(const Args& a, int b, int kv_head, int key, long long& k,
+                                          long long& v) {
   if (a.page_table != nullptr) {
     const long long page = a.page_table[b * a.page_table_stride + key / a.page_size];
     const long long slot = key % a.page_size;
@@ -71,14 +73,16 @@ __device__ __forceinline__ void load_transposed(unsigned (&r)[4], const Element*
 }
 __device__ __forceinline__ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
 #if FLEX_TYPE == 2
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
 #else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
 #endif
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned r;
@@ -126,14 +130,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) flex_kernel(const __grid_
       const bool there = key < seq.klen;
       long long k, v;
       key_place(a, tile.b, kv_head, there ? key : first, k, v);
-      load_piece<FLEX_D, kD>(kt + i / kPieces * kQStride, static_cast<const Element*>(a.k) + k, i % kPieces, there);
+      load_piece<FLEX_D, kD>(kt + i / kPieces * kQStride, static_cast<const Element*>(a.k) + k, i % kPieces,
+                             there);
     }
     for (int i = threadIdx.x; i < kKeys * kVPieces; i += kThreads) {
       const int key = first + i / kVPieces;
       const bool there = key < seq.klen;
       long long k, v;
       key_place(a, tile.b, kv_head, there ? key : first, k, v);
-      load_piece<FLEX_DV, kDv>(vt + i / kVPieces * kVStride, static_cast<const Element*>(a.v) + v, i % kVPieces, there);
+      load_piece<FLEX_DV, kDv>(vt + i / kVPieces * kVStride, static_cast<const Element*>(a.v) + v,
+                               i % kVPieces, there);
     }
     asm volatile("cp.async.commit_group;");
   };
@@ -141,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) flex_kernel(const __grid_
   for (int i = threadIdx.x; i < kRows * (kD / 8); i += kThreads) {
     const int row = i / (kD / 8);
     const bool there = tile.first + row < seq.qlen;
-    load_piece<FLEX_D, kD>(q_tile + row * kQStride, q + (there ? tile.first + row : 0) * a.q_row_stride, i % (kD / 8),
-                           there);
+    load_piece<FLEX_D, kD>(q_tile + row * kQStride, q + (there ? tile.first + row : 0) * a.q_row_stride,
+                           i % (kD / 8), there);
   }
   if (range.begin < range.end) load_keys(a.blocks[range.begin] >> 1, 0);
   asm volatile("cp.async.commit_group;");
@@ -243,7 +249,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) flex_kernel(const __grid_
     if (row >= seq.qlen) continue;
     const bool none = top[r] == FLEX_MINUS_INF && sum[r] == 0.0f;
     const float inverse = none ? 0.0f : 1.0f / sum[r];
-    Element* const out = static_cast<Element*>(a.out) + seq.out + row * a.out_row_stride + head * a.out_head_stride;
+    Element* const out =
+        static_cast<Element*>(a.out) + seq.out + row * a.out_row_stride + head * a.out_head_stride;
 #pragma unroll
     for (int n = 0; n < kDv / 8; ++n) {
       const int d = n * 8 + lane % 4 * 2;
@@ -309,7 +316,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) flex_kernel(const __grid_
         float s = 0.0f;
         for (int d = 0; d < FLEX_D; ++d)
           s = fmaf(q_tile[row * FLEX_D + d], k_tile[lane * kKStride + d], s);
-        s = see(a, s * a.scale, tile.b, head, tile.first + row, first + lane, seq.qlen, seq.klen, whole) * kLog2e;
+        s = see(a, s * a.scale, tile.b, head, tile.first + row, first + lane, seq.qlen, seq.klen, whole) *
+            kLog2e;
         float high = s;
 #pragma unroll
         for (int x = 16; x > 0; x /= 2)
@@ -342,7 +350,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) flex_kernel(const __grid_
       sum[r] += __shfl_xor_sync(~0u, sum[r], x);
     if (row >= seq.qlen) continue;
     const bool none = top[r] == FLEX_MINUS_INF && sum[r] == 0.0f;
-    float* const out = static_cast<float*>(a.out) + seq.out + row * a.out_row_stride + head * a.out_head_stride;
+    float* const out =
+        static_cast<float*>(a.out) + seq.out + row * a.out_row_stride + head * a.out_head_stride;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c)
       if (c * 32 + lane < FLEX_DV) out[c * 32 + lane] = none ? 0.0f : o[r][c] / sum[r];
