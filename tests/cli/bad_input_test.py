@@ -150,7 +150,7 @@ class BadInput(unittest.TestCase):
     # Models.
     def test_model_that_is_not_there(self):
         self.refuse(["/no/such/model"], "generate", "--model", "/no/such/model", "x")
-        self.refuse(["nobody/nothing", "download"], "generate", "--model", "nobody/nothing", "x")
+        self.refuse(["nobody/nothing", "fovea pull nobody/nothing"], "generate", "--model", "nobody/nothing", "x")
 
     def test_models_in_other_formats(self):
         folder = self.model(config__json=None)
