@@ -15,8 +15,6 @@
 
 #include "fovea/result.h"
 
-extern char** environ;
-
 namespace fovea::hub {
 namespace {
 
