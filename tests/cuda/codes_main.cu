@@ -148,7 +148,7 @@ static void check(const LinearCase& c, CodeScales by, bool hopper) {
     expect(layer.run(kernel, 0, c.rows).memory.host() == all.memory.host(),
            name + ": kernels differ, " + std::to_string(static_cast<int>(kernel)));
   std::vector<LinearKernel> few = {LinearKernel::automatic, LinearKernel::mma};
-  if (hopper) few.push_back(LinearKernel::stream);  // of few rows that of wide layers
+  if (hopper) few.push_back(LinearKernel::stream);  // wgmma_widened for narrow layers
   for (const int64_t count : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 128})
     if (count < c.rows)
       for (const LinearKernel kernel : few) {

@@ -61,12 +61,13 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
   if (params.code != WeightCode::none) {
-    // Where a multiprocessor has many panels, enough warps widen and multiply in turn.
+    // Where a multiprocessor has many panels, enough warps widen and multiply in turn. `stream` is not chosen
+    // by itself: its rings have other depths since `cuda_codes check` last ran on a device.
     const bool gated = params.epilogue == LinearEpilogue::gated;
     const bool narrow = packed_panels(params.n, gated) <= int64_t{kWidenedUnits} * multiprocessors;
     if (params.kernel == LinearKernel::mma || major != 9)
       return launch_codes_mma(params, multiprocessors, stream.handle());
-    if (params.kernel == LinearKernel::automatic && narrow && params.rows <= kWidenedRows)
+    if (params.kernel == LinearKernel::stream && narrow && params.rows <= kWidenedRows)
       return launch_codes_widened(params, multiprocessors, stream.handle());
     return launch_codes_wgmma(params, multiprocessors, stream.handle());
   }

@@ -33,7 +33,7 @@ enum class LinearKernel : uint8_t {
   stream,  ///< wgmma, outputs divided evenly over all multiprocessors (sm_90)
   tile,    ///< wgmma, tiles of 128 rows x 256 outputs (sm_90)
   mma,     ///< mma.sync (sm_80 and later)
-  // Of quantised weights: stream, tile (sm_90) and mma.
+  // Of quantised weights: stream (few rows of narrow layers), tile (sm_90) and mma.
 };
 
 /// One launch. Strides are in elements; y must not overlap x.
