@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/printable.h"
+#include "engine/deepseek_template.h"
 #include "files/text_file.h"
 #include "fovea/result.h"
 #include "text/json_value.h"
@@ -18,6 +19,7 @@ constexpr size_t kMaxTemplateBytes = 4u << 20;
 constexpr size_t kMaxConfigBytes = 64u << 20;  // tokenizer_config.json lists added tokens: a few MiB at most
 constexpr size_t kMaxTemplates = 100;
 constexpr const char* kDefault = "default";
+constexpr const char* kDeepSeekEncoder = "/encoding/encoding_dsv32.py";
 
 Status add(std::vector<NamedTemplate>& templates, NamedTemplate found) {
   const auto same = [&](const NamedTemplate& other) { return other.name == found.name; };
@@ -82,6 +84,15 @@ Status add_json(const std::string& path, std::vector<NamedTemplate>& out) {
   return value && !value->is_null() ? add_values(path, *value, out) : Status();
 }
 
+/// DeepSeek-V3.2 has an encoder in Python instead of a template.
+Status add_encoder(const std::string& path, std::vector<NamedTemplate>& out) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {};
+  FOVEA_TRY(encoder, read_text_file(path, kMaxTemplateBytes));
+  FOVEA_TRY(source, deepseek_template(encoder, path));
+  return add(out, {kDefault, std::move(source), path});
+}
+
 }  // namespace
 
 Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir) {
@@ -93,6 +104,7 @@ Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir) {
   FOVEA_RETURN_IF_ERROR(add_folder(dir + "/chat_templates", templates));
   if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_json(dir + "/tokenizer_config.json", templates));
   if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_json(dir + "/chat_template.json", templates));
+  if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_encoder(dir + kDeepSeekEncoder, templates));
   return templates;
 }
 

@@ -18,6 +18,7 @@ struct NamedTemplate {
 ///   chat_template.jinja ("default") with additional_chat_templates/NAME.jinja and chat_templates/NAME.jinja
 ///   tokenizer_config.json: chat_template, a string, a list of {name, template} or an object of names
 ///   chat_template.json, the same in a file of its own
+///   encoding/encoding_dsv32.py, DeepSeek-V3.2's encoder (deepseek_template.h)
 /// A folder without templates is not an error.
 Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir);
 

@@ -71,8 +71,9 @@ TEST(Listing, NamesThatLeaveTheFolderAreRefused) {
 }
 
 TEST(Listing, WantsWhatTheEngineReads) {
-  for (const char* path : {"config.json", "model-00001-of-00002.safetensors", "tokenizer.json", "merges.txt",
-                           "additional_chat_templates/tool_use.jinja", "1_Pooling/config.json"})
+  for (const char* path :
+       {"config.json", "model-00001-of-00002.safetensors", "tokenizer.json", "merges.txt",
+        "additional_chat_templates/tool_use.jinja", "1_Pooling/config.json", "encoding/encoding_dsv32.py"})
     EXPECT_TRUE(is_wanted(path)) << path;
   for (const char* path : {"pytorch_model.bin", "original/params.json", "consolidated.safetensors",
                            "README.md", "onnx/model.onnx", ".gitattributes"})
