@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startServer } from "../server.mjs";
 import "./mock_cases.mjs";  // cases that need the mock server
-import { answered, answers, assertNoSidewaysScroll, busy, given, lowContrast, mock, say, shoot, until, url, visit } from "./support.mjs";
+import { answered, answers, assertNoSidewaysScroll, busy, given, lowContrast, mock, narrowLine, say, shoot, until, url, visit } from "./support.mjs";
 
 for (const size of ["wide", "phone"]) {
   for (const scheme of ["light", "dark"]) {
@@ -46,9 +46,10 @@ for (const size of ["wide", "phone"]) {
 }
 
 test("an answer is stopped", async () => {
-  const { page, leave } = await visit("wide");
+  const line = await narrowLine(4000);
+  const { page, leave } = await visit("wide", { address: line.url });
   await page.locator("#served").waitFor();
-  // Runs inside the page at the first words, so that the answer cannot be complete before.
+  // Runs inside the page at the first words.
   await page.evaluate(() => {
     const seen = (window.seen = {});
     new MutationObserver((_, observer) => {
@@ -58,20 +59,20 @@ test("an answer is stopped", async () => {
       document.getElementById("stop").click();
     }).observe(document.getElementById("messages"), { subtree: true, childList: true });
   });
-  await busy(async () => {
-    await say(page, mock ? "long" : "Tell me a very long story about everybody in the lane.");
-    await answered(page);
-  });
+  await say(page, mock ? "long" : "Tell me a very long story about everybody in the lane.");
+  await answered(page);
   assert.deepEqual(await page.evaluate(() => window.seen), { send: false, focus: "prompt" });
   assert.match(await page.locator(".assistant .meta").innerText(), / · stopped$/);
   const served = async () => (mock ? mock.requests() : (await (await fetch(new URL("server_state", url))).json()).running);
   await until(async () => (await served()) === 0, "the server went on");
   assert.equal(await page.locator("#send").isVisible(), true);
+  line.open();
   await say(page, "And then?");
   await answered(page, 2);
   await page.getByRole("button", { name: "New chat" }).click();
   assert.equal(await page.locator("#messages > li").count(), 0);
   await leave();
+  line.close();
 });
 
 test("settings are sent, and the conversation with them", async () => {

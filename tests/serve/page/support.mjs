@@ -1,6 +1,7 @@
 // Browser, server and user actions for the tests of the page.
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync } from "node:fs";
+import http from "node:http";
 import { test } from "node:test";
 import { parseArgs } from "node:util";
 import { need, skip, startServer } from "../server.mjs";
@@ -87,6 +88,30 @@ export async function busy(work) {
     others.abort();
     await Promise.all(asked);
   }
+}
+
+// Serves the same through a line that holds streams after their first bytes until it is opened, so that an answer cannot
+// be complete before the page has shown its beginning, however slow the page is.
+export async function narrowLine(firstBytes) {
+  let open = false;
+  const line = http.createServer((request, response) => {
+    const forwarded = http.request(new URL(request.url, url), { method: request.method, headers: { ...request.headers, host: new URL(url).host } }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      if (open || !/event-stream/.test(answer.headers["content-type"]) || request.method !== "POST") return answer.pipe(response);
+      let left = firstBytes;
+      answer.on("data", (data) => {
+        response.write(data.subarray(0, left));
+        left -= data.length;
+        if (left <= 0) answer.pause();
+      });
+      answer.on("end", () => left > 0 && response.end());
+    });
+    forwarded.on("error", () => response.destroy());
+    response.on("close", () => forwarded.destroy());
+    request.pipe(forwarded);
+  });
+  await new Promise((resolve) => line.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${line.address().port}/`, open: () => (open = true), close: () => (line.close(), line.closeAllConnections()) };
 }
 
 export const answers = (page) => page.locator("#messages > .assistant");
