@@ -2,8 +2,9 @@
 
 - LLM, SamplingParams, AttentionConfig, AttentionBackendEnum: vLLM's classes over Fovea's engine.
 - Attention: plan a step once, run each of its layers; with AttentionSpec and Limits.
-- flash_attn_func and its family: FlashAttention's functions.
+- flash_attn_func and its family: FlashAttention's functions; fovea.flash_attn_interface has FlashAttention 3's order of arguments.
 - BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
+- fovea.flashinfer: FlashInfer's functions and classes by its names, with its logarithms of base 2.
 - gated_delta_rule, lightning_attention, hstu_attention, hstu_time_bounds: attention without softmax.
 - flex_attention: torch's FlexAttention, with mask and score as expressions.
 - append_kv, append_paged_kv_cache, apply_rope, copy_pages, gather, merge_state, merge_states.
@@ -11,7 +12,7 @@
 
 Inference only. Errors are ValueError with the library's text, MemoryError, RuntimeError."""
 
-from . import _hooks
+from . import _hooks, flash_attn_interface, flashinfer
 from ._dlpack import Tensor
 from ._lib import lib as _lib
 from .attention import Attention

@@ -129,12 +129,19 @@ class Framework:
     def clip_below(self, x: Any, least: int) -> Any:
         raise NotImplementedError
 
+    xp: Any = None
+    """The module with concatenate, stack, where, cos and sin (the axis by position)."""
+
+    def array(self, values: Sequence[float], dtype: str, like: Any) -> Any:
+        """Of numbers that the host has, on the device of `like`."""
+        raise NotImplementedError
+
 
 class _Numpy(Framework):
     """numpy, and cupy by the same names."""
 
     def __init__(self, module: Any) -> None:
-        self.module = module
+        self.module = self.xp = module
         self.name = module.__name__
         self._itemsize: Dict[Any, Tuple[DType, int]] = {}
 
@@ -193,6 +200,9 @@ class _Numpy(Framework):
     def clip_below(self, x: Any, least: int) -> Any:
         return self.module.maximum(x, least)
 
+    def array(self, values: Sequence[float], dtype: str, like: Any) -> Any:
+        return self.module.asarray(values, dtype=dtype)
+
 
 class _Cupy(_Numpy):
     def describe_written(self, x: Any, name: str) -> Arg:
@@ -217,6 +227,10 @@ class _Cupy(_Numpy):
         with like.device:
             return super().full(shape, value, dtype, like)
 
+    def array(self, values: Sequence[float], dtype: str, like: Any) -> Any:
+        with like.device:
+            return super().array(values, dtype, like)
+
     def narrow(self, x: Any) -> Any:
         return self.cast(x, "int32") if x.dtype == "int64" else x
 
@@ -228,7 +242,7 @@ class _Torch(Framework):
     name = "torch"
 
     def __init__(self, torch: Any) -> None:
-        self.torch = torch
+        self.torch = self.xp = torch
         self._codes = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
         self._of_name = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
         self._devices: Dict[Any, Device] = {}
@@ -300,6 +314,9 @@ class _Torch(Framework):
 
     def clip_below(self, x: Any, least: int) -> Any:
         return x.clamp(min=least)
+
+    def array(self, values: Sequence[float], dtype: str, like: Any) -> Any:
+        return self.torch.tensor(values, dtype=self._of_name[dtype], device=like.device)
 
 
 class _DLPack(Framework):

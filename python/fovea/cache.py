@@ -142,11 +142,21 @@ def append_paged_kv_cache(
     v_scale: float = 1.0,
 ) -> None:
     """FlashInfer's: row t of append_key [T, Hkv, D] and append_value goes to position positions[t] of sequence
-    batch_indices[t] (both [T]), whose pages are kv_indices[kv_indptr[b] : kv_indptr[b + 1]]. kv_last_page_len is not needed."""
+    batch_indices[t] (both [T]; below 0 = nowhere), whose pages are kv_indices[kv_indptr[b] : kv_indptr[b + 1]]. kv_last_page_len
+    is not needed."""
     k, v = kv_pair(paged_kv_cache, kv_layout)
     page = describe(k)[1][1]  # type: ignore[index]
-    slots = kv_indices[kv_indptr[batch_indices] + positions // page] * page + positions % page
+    slots = slots_of_positions(batch_indices, positions, kv_indices, kv_indptr, page)
     append_kv(append_key, append_value, k, v, slots=slots, k_scale=k_scale, v_scale=v_scale)
+
+
+def slots_of_positions(batch_indices: Any, positions: Any, kv_indices: Any, kv_indptr: Any, page: int) -> Any:
+    """append_kv's slots [T] for append_paged_kv_cache's arguments."""
+    framework = framework_of(kv_indptr)
+    there = batch_indices >= 0
+    batch = framework.cast(batch_indices * there, "int64")
+    entry = framework.cast((kv_indptr[batch] + positions // page) * there, "int64")
+    return (kv_indices[entry] * page + positions % page + 1) * there - 1
 
 
 def apply_rope(

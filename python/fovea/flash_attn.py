@@ -12,9 +12,12 @@ Common to all of them:
 - LSE is fp32 in natural logarithm, [B, Hq, S] or [Hq, total]; with `learnable_sink` it includes the sink, as FlashAttention's.
 - alibi_slopes fp32 [Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
 - k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it).
-- num_splits: None, 0 and 1. Keys are split at constant positions in any case, and a row's bits do not depend on the batch or
-  its size, on page size or the width of a page table, which is what 1 is set for. tune_for chooses kernels, not the call's
-  sizes: "many", or "few" for a faster decode of one or a few sequences, whose bits are others. pack_gqa has no effect on results and none on speed: heads of a group are always packed.
+- num_splits: a hint that any number may be given for. Keys are split at constant positions in any case, and a row's bits do
+  not depend on the batch or its size, on page size or the width of a page table, which is what 1 is set for. tune_for chooses
+  kernels, not the call's sizes: "many", or "few" for a faster decode of one or a few sequences, whose bits are others. pack_gqa
+  has no effect on results and none on speed: heads of a group are always packed.
+- qv, of q's shape with Dv for D: scores are softmax_scale * (q . k + qv . v), softmax_scale None = (D + Dv) ** -0.5. k and v are
+  read where they lie if they are neighbours in one array (slices of a latent cache), else joined by a copy in each call.
 - There is no backward: tensors that require grad are refused outside torch.no_grad().
 - out=: the tensor for the result, with any strides except the last; its elements must not overlap. Without it, q's framework
   allocates the result.
@@ -23,8 +26,8 @@ Common to all of them:
   in Python's development mode (python -X dev, or FOVEA_CHECK_PAGES=1), otherwise no check. An unchecked invalid page id reads
   other memory.
 
-Unsupported arguments raise a ValueError that names them: dropout_p > 0, return_attn_probs, qv, cache_leftpad, q_descale,
-rotary_seqlens, scheduler_metadata, sm_margin, other num_splits.
+Unsupported arguments raise a ValueError that names them and says why: dropout_p > 0, return_attn_probs, q_descale,
+scheduler_metadata, sm_margin. fovea.flash_attn_interface has the same functions in FlashAttention 3's order of arguments.
 
 The first call with new dtypes, options or (rounded up) sizes creates an object that later calls reuse. It cannot be created
 during the capture of a CUDA graph, so call once before. flash_attn_func plans if shapes, strides, options or the stream differ
@@ -36,6 +39,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from . import _hooks
 from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
+from ._flash_forms import keys_after_padding, keys_for_qv, only_used_rows, query_for_qv, qv_scale
 from ._serve import Keys, Masking, constants, index, prepared_calls, flat_rows, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
 from .cache import append
 
@@ -73,29 +77,23 @@ def _refuse_unknown(
     dropout_p: float = 0.0,
     return_attn_probs: bool = False,
     num_splits: Optional[int] = 0,
-    qv: Any = None,
     q_descale: Any = None,
     sm_margin: int = 0,
-    cache_leftpad: Any = None,
-    rotary_seqlens: Any = None,
     scheduler_metadata: Any = None,
-    seqused_q: Any = None,
 ) -> None:
     if dropout_p:
         raise _refused("dropout_p", dropout_p, "there is no dropout at inference: pass 0.0")
     if return_attn_probs:
         advice = "probabilities are never formed; for the LSE pass return_softmax_lse=True"
         raise _refused("return_attn_probs", return_attn_probs, advice)
-    if num_splits not in (None, 0, 1):
-        raise _refused("num_splits", num_splits, "keys are split at constant positions: pass None, 0 or 1")
+    if num_splits is not None and (not isinstance(num_splits, int) or num_splits < 0):
+        raise _refused("num_splits", num_splits, "it is a hint, None or a number from 0 on: keys are split at constant positions")
     if sm_margin:
-        raise _refused("sm_margin", sm_margin, "only 0 is supported")
-    for name, value in (
-        ("qv", qv), ("q_descale", q_descale), ("cache_leftpad", cache_leftpad), ("rotary_seqlens", rotary_seqlens),
-        ("scheduler_metadata", scheduler_metadata), ("seqused_q", seqused_q),
-    ):
-        if value is not None:
-            raise ValueError(f"{name} is not supported; leave it None")
+        raise _refused("sm_margin", sm_margin, "kernels use the whole device: pass 0")
+    if q_descale is not None:
+        raise ValueError("q_descale is given; q is of 16 or 32 bits, which have none: fold it into softmax_scale, and pass None")
+    if scheduler_metadata is not None:
+        raise ValueError("scheduler_metadata is given; a call plans by itself, and fovea.Attention plans once for all layers: pass None")
 
 
 def _arithmetic(q: Any) -> Framework:
@@ -173,9 +171,10 @@ def flash_attn_func(
 
     Returns out [B, Sq, Hq, Dv], or (out, lse [B, Hq, Sq]) with return_softmax_lse. attention_chunk C: only keys of the
     query's own chunk of C positions. Results are always deterministic. See the module for the rest."""
-    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin or qv is not None or q_descale is not None:
-        _refuse_unknown(dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin)
+    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin or q_descale is not None:
+        _refuse_unknown(dropout_p, return_attn_probs, num_splits, q_descale=q_descale, sm_margin=sm_margin)
     if _hooks.compiling():
+        _refuse_compiled(qv=qv)
         result = _hooks.ops.flash_attn(
             q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
             learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
@@ -189,7 +188,7 @@ def flash_attn_func(
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
     stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
     key: Any = None
-    if out is None and k_arg is not None and v_arg is not None and not m.has_arrays():
+    if out is None and qv is None and k_arg is not None and v_arg is not None and not m.has_arrays():
         key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream, tune_for)
         call = prepared_calls.kept.get(key)
         if call is not None and not (stream is not None and framework.capturing()):
@@ -204,11 +203,32 @@ def flash_attn_func(
     _same_batch(shape, k_arg, v_arg)
     same_device(q_arg, k=k_arg, v=v_arg)
     out, out_rows, lse, lse_rows = _padded_result(framework, q, q_arg, v_arg[1][-1], out, return_softmax_lse)
+    if qv is not None:
+        q, q_arg, k_arg, m, _kept = _with_qv(framework, q, qv, k, v, k_arg, v_arg, m)
+        q_arg = (q_arg[0], shape[:2] + tuple(q_arg[1][1:]), (shape[1] * q_arg[2][0],) + tuple(q_arg[2]), *q_arg[3:])
     if shape[0] and shape[1]:
         call = _padded(framework, q, q_arg, k_arg, v_arg, m, out_rows, lse_rows, stream, None, tune_for)
         if key is not None and call is not None:
             prepared_calls.keep(key, call)
     return (out, _lse_of_padded(lse, framework)) if return_softmax_lse else out
+
+
+def _with_qv(
+    framework: Framework, q: Any, qv: Any, k: Any, v: Any, k_arg: Any, v_arg: Any, m: Masking
+) -> Tuple[Any, Any, Any, Masking, Any]:
+    """q [Tq, Hq, D + Dv], itself and described, the keys that it is multiplied with, the scale, and what must stay alive."""
+    if m.k_descale is not None or m.v_descale is not None:
+        raise ValueError("qv is given with a descale; it takes keys of 16 or 32 bits: pass k_descale and v_descale as None")
+    joined = keys_for_qv(framework, k, v, k_arg, v_arg)
+    scale = qv_scale(m.scale, k_arg[1][-1], v_arg[1][-1])
+    both = query_for_qv(framework, q, qv, joined, v_arg[1][-1])
+    return both, framework.describe(both), joined.k, m._replace(scale=scale), joined
+
+
+def _refuse_compiled(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name} is given inside torch.compile; the operators there do not have it: leave it None")
 
 
 def _same_batch(q_shape: Tuple[int, ...], k_arg: Any, v_arg: Any) -> None:
@@ -305,13 +325,13 @@ def flash_attn_varlen_func(
     """Attention of ragged sequences: q [Tq, Hq, D], rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] are sequence b's; k [Tk, Hkv,
     D] and v [Tk, Hkv, Dv] likewise by cu_seqlens_k. With block_table [B, pages] k and v are pages [N, page_size, Hkv, D].
 
-    seqused_k [B]: the number of keys to use of each sequence (then, with a block_table, cu_seqlens_k may be None).
+    seqused_k [B]: the number of keys to use of each sequence (then, with a block_table, cu_seqlens_k may be None). seqused_q [B]:
+    the number of rows of each sequence that are queries; its other rows get 0 and LSE -inf.
     max_seqlen_q and max_seqlen_k must hold: rows of longer sequences may be NaN. Returns out [Tq, Hq, Dv], or (out,
     lse [Hq, Tq]) with return_softmax_lse."""
-    _refuse_unknown(
-        dropout_p, return_attn_probs, num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, seqused_q=seqused_q
-    )
+    _refuse_unknown(dropout_p, return_attn_probs, num_splits, q_descale=q_descale, sm_margin=sm_margin)
     if _hooks.compiling():
+        _refuse_compiled(qv=qv, seqused_q=seqused_q)
         result = _hooks.ops.flash_attn_varlen(
             q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, list(window_size), softcap,
             alibi_slopes, block_table, seqused_k, learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale,
@@ -327,7 +347,7 @@ def flash_attn_varlen_func(
     tokens = shape_of(q_arg, "q", 3, "[Tq, Hq, D]")[0]
     same_device(
         q_arg, k=k_arg, v=v_arg, cu_seqlens_q=describe(cu_seqlens_q), cu_seqlens_k=describe(cu_seqlens_k),
-        block_table=describe(block_table), seqused_k=describe(seqused_k),
+        block_table=describe(block_table), seqused_k=describe(seqused_k), seqused_q=describe(seqused_q), qv=describe(qv),
     )
     cu_seqlens_q, cu_seqlens_k = index(framework, cu_seqlens_q), index(framework, cu_seqlens_k)
     block_table, seqused_k = index(framework, block_table), index(framework, seqused_k)
@@ -340,6 +360,17 @@ def flash_attn_varlen_func(
     if cu_seqlens_k is None and (seqused_k is None or block_table is None):
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+    if seqused_q is not None:
+        if tuple(seqused_q.shape) != (seqs,):
+            raise ValueError(f"seqused_q has shape {tuple(seqused_q.shape)}; it must be [{seqs}]")
+        cu_seqlens_q, lens, block_table, cu_seqlens_k = only_used_rows(
+            framework, cu_seqlens_q, seqused_q, lens, block_table, cu_seqlens_k
+        )
+        offsets, seqs = framework.describe(cu_seqlens_q), 2 * seqs
+    if qv is not None:
+        q_run, q_run_arg, k_arg, m, _kept = _with_qv(framework, q, qv, k, v, k_arg, v_arg, m)
+    else:
+        q_run, q_run_arg = q, q_arg
     if block_table is not None:
         keys = _paged_keys(framework, k_arg, v_arg, lens, block_table, seqs, max_seqlen_k)
     else:
@@ -352,7 +383,7 @@ def flash_attn_varlen_func(
     if seqs > 0 and tokens:
         stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
         serve(
-            framework, q, q_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream, tune_for=tune_for,
+            framework, q_run, q_run_arg, keys, offsets, seqs, max(max_seqlen_q, 1), m, out_arg, lse_arg, stream, tune_for=tune_for,
             check_pages=check_pages,
         )
     return (out, lse.T) if return_softmax_lse else out
@@ -446,23 +477,22 @@ def flash_attn_with_kvcache(
     [Bc, Sc, Hkv, Dv]; or, with page_table (block_table) [B, pages], pages [N, page_size, Hkv, D].
 
     cache_seqlens: keys of each sequence before this call, a number or [B]; None = Sc. cache_batch_idx [B]: the row of the
-    cache of each sequence. k [B, Sn, Hkv, D], v [B, Sn, Hkv, Dv] (or ragged with cu_seqlens_k_new [B + 1]) are written to the
+    cache of each sequence. cache_leftpad [B]: where the keys of each sequence begin; those in front are not seen. k [B, Sn, Hkv, D], v [B, Sn, Hkv, Dv] (or ragged with cu_seqlens_k_new [B + 1]) are written to the
     cache at cache_seqlens and on, which must have room for them, and are then seen as the rest is. The caller raises its
     cache_seqlens.
 
     rotary_cos, rotary_sin [positions, R / 2] (fp32; others are converted in each call), R <= D: with new k only. New k are
-    rotated at positions cache_seqlens and on; q so too with `causal`, a window or a chunk, else all of its rows at cache_seqlens.
+    rotated at positions cache_seqlens (rotary_seqlens [B], where given) and on; q so too with `causal`, a window or a chunk, else
+    all of its rows at the first.
     rotary_interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). q itself is not changed.
 
     Returns out of q's shape with Dv for D, or (out, lse [B, Hq, Sq]; [Hq, Tq] of ragged q) with return_softmax_lse."""
-    _refuse_unknown(
-        num_splits=num_splits, qv=qv, q_descale=q_descale, sm_margin=sm_margin, cache_leftpad=cache_leftpad,
-        rotary_seqlens=rotary_seqlens, scheduler_metadata=scheduler_metadata,
-    )
+    _refuse_unknown(num_splits=num_splits, q_descale=q_descale, sm_margin=sm_margin, scheduler_metadata=scheduler_metadata)
     if block_table is not None and page_table is not None:
         raise ValueError("block_table and page_table are both given; they are two names of the same argument: pass one")
     table = page_table if page_table is not None else block_table
     if _hooks.compiling():
+        _refuse_compiled(qv=qv, cache_leftpad=cache_leftpad, rotary_seqlens=rotary_seqlens)
         if cu_seqlens_q is not None or cu_seqlens_k_new is not None:
             raise ValueError("cu_seqlens_q and cu_seqlens_k_new are not supported inside torch.compile; leave them None")
         result = _hooks.ops.flash_attn_with_kvcache(
@@ -480,7 +510,8 @@ def flash_attn_with_kvcache(
     q_arg, k_arg, v_arg = framework.describe(q), describe(k_cache), describe(v_cache)
     same_device(
         q_arg, k_cache=k_arg, v_cache=v_arg, k=describe(k), v=describe(v), page_table=describe(table),
-        cache_batch_idx=describe(cache_batch_idx), cu_seqlens_q=describe(cu_seqlens_q),
+        cache_batch_idx=describe(cache_batch_idx), cu_seqlens_q=describe(cu_seqlens_q), cache_leftpad=describe(cache_leftpad),
+        rotary_seqlens=describe(rotary_seqlens), qv=describe(qv),
         cache_seqlens=None if isinstance(cache_seqlens, int) else describe(cache_seqlens),
     )
     same_rows = cu_seqlens_q is cu_seqlens_k_new
@@ -499,6 +530,11 @@ def flash_attn_with_kvcache(
         )
     if (k is None) != (v is None):
         raise ValueError("one of k and v is None; pass both or none")
+    for name, given in (("cache_leftpad", cache_leftpad), ("rotary_seqlens", rotary_seqlens)):
+        if given is not None and tuple(given.shape) != (step.seqs,):
+            raise ValueError(f"{name} has shape {tuple(given.shape)}; it must be [{step.seqs}]")
+    if rotary_seqlens is not None and rotary_cos is None:
+        raise ValueError("rotary_seqlens is given without rotary_cos; there is nothing to rotate: pass both or none")
     if k is None and (rotary_cos is not None or rotary_sin is not None):
         raise ValueError("rotary_cos is given without new k and v; rotation is part of the append: pass k and v, or rotate q yourself")
     if k is not None and cache_seqlens is None:
@@ -525,25 +561,32 @@ def flash_attn_with_kvcache(
     if k is not None:
         lens, q_run = _append_new(
             framework, step, k, v, k_cache, v_cache, before, table, cache_batch_idx, cu_seqlens_k_new, rotary_cos, rotary_sin,
-            rotary_interleaved, m, stream,
+            rotary_interleaved, m, stream, rotary_seqlens,
         )
         if q_run is not q:
             q_run_arg = framework.describe(q_run)
     kept: Any = None
-    if table is not None:
+    v_dim = v_arg[1][-1]
+    if qv is not None:
+        q_run, q_run_arg, k_arg, m, _joined = _with_qv(framework, q_run, qv, k_cache, v_cache, k_arg, v_arg, m)
+    if cache_leftpad is not None:
+        ids, page = (table, cache_shape[1]) if table is not None else (cache_batch_idx, cache_shape[1])
+        keys, kept = keys_after_padding(
+            framework, k_arg, v_arg, lens, index(framework, cache_leftpad), ids, page, step.seqs, q_arg[4], q
+        )
+    elif table is not None:
         keys = _paged_keys(framework, k_arg, v_arg, lens, table, step.seqs)
     elif cache_batch_idx is not None:
         keys = _batch_pages(framework, k_arg, v_arg, lens, cache_batch_idx, step.seqs)
     else:
         keys, kept = _padded_keys(framework, q, q_arg[4], k_arg, v_arg, lens, stream)
-    v_dim = v_arg[1][-1]
     if cu_seqlens_q is None:
         out, out_arg, lse, lse_arg = _padded_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     else:
         out, out_arg, lse, lse_arg = _ragged_result(framework, q, q_arg, v_dim, out, return_softmax_lse)
     if step.tokens:
         serve(
-            framework, q, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream,
+            framework, q_run, q_run_arg, keys, framework.describe(step.offsets), step.seqs, step.longest, m, out_arg, lse_arg, stream,
             tune_for=tune_for, check_pages=check_pages,
         )
     del kept
@@ -591,6 +634,7 @@ def _append_new(
     interleaved: bool,
     m: Masking,
     stream: Any,
+    rotary_seqlens: Any = None,
 ) -> Tuple[Any, Any]:
     """Writes k and v, rotated where cos is given, and rotates q: the lengths afterwards, and q [Tq, Hq, D] or `step.q`."""
     k_arg, v_arg, device = describe(k), describe(v), step.rows[4]
@@ -628,6 +672,11 @@ def _append_new(
     by_row = m.causal or m.left >= 0 or m.right >= 0 or m.chunk > 0 or step.longest == 1
     q_out: Any = step.q
     together: Dict[str, Any] = {}
+    positions: Any = None
+    at = before if rotary_seqlens is None else rotary_seqlens
+    if rotary_seqlens is not None and k_rows[1][0]:
+        positions = _positions(framework, k_offsets, at, k_rows[1][0], step.q)
+        common["positions"] = framework.describe(positions)
     if cos is not None:
         if len(step.rows[1]) == 4:
             rows_of_batch(step.rows, "q")  # refuses: rotation reads rows at one distance
@@ -639,7 +688,7 @@ def _append_new(
         if by_row and same_rows:
             together = {"q": step.rows, "q_out": framework.describe(q_out)}
         else:
-            _rotate_q(framework, step, before, q_out, by_row, common, stream)
+            _rotate_q(framework, step, at, q_out, by_row, common, stream)
     if k_rows[1][0]:
         append(
             dict(
@@ -658,12 +707,16 @@ def _rotate_q(
     """At its own positions, or all rows of a sequence at the first."""
     if not step.tokens:
         return
-    rows = framework.arange(0, step.tokens, 1, step.q)
-    sequences = framework.searchsorted(framework.cast(step.offsets[1:], "int32"), rows)
-    positions = before[sequences]
-    if by_row:
-        positions = positions + (rows - step.offsets[sequences])
+    positions = _positions(framework, step.offsets, before, step.tokens, step.q, by_row)
     append(dict(common, q=step.rows, q_out=framework.describe(q_out), positions=framework.describe(positions)), stream)
+
+
+def _positions(framework: Framework, offsets: Any, first: Any, rows: int, like: Any, by_row: bool = True) -> Any:
+    """The positions of rows: first[b] and on for those of sequence b, or first[b] for all of them."""
+    at = framework.arange(0, rows, 1, like)
+    sequences = framework.searchsorted(framework.cast(offsets[1:], "int32"), at)
+    positions = first[sequences]
+    return positions + (at - offsets[sequences]) if by_row else positions
 
 
 def flash_attn_qkvpacked_func(

@@ -19,21 +19,29 @@ def visible(n_q, n_k, causal=False, window=(-1, -1), chunk=0):
     return seen
 
 
-def attention(q, k, v, seen, scale=None, softcap=0.0, slopes=None, sink=None, sink_in_lse=False):
-    """One sequence: q [n_q, Hq, D], k [n_k, Hkv, D], v [n_k, Hkv, Dv], seen [n_q, n_k]: out [n_q, Hq, Dv], lse [n_q, Hq]."""
+def attention(
+    q, k, v, seen, scale=None, softcap=0.0, slopes=None, sink=None, sink_in_lse=False, bias=None, qv=None, v_scale=1.0
+):
+    """One sequence: q [n_q, Hq, D], k [n_k, Hkv, D], v [n_k, Hkv, Dv], seen [n_q, n_k]: out [n_q, Hq, Dv], lse [n_q, Hq].
+    bias [Hq, n_q, n_k] is added to the scores; qv [n_q, Hq, Dv] is multiplied with v."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     n_q, heads, dim = q.shape
     n_k, kv_heads, v_dim = v.shape
     group = heads // kv_heads
-    scale = dim**-0.5 if scale is None else scale
+    scale = (dim if qv is None else dim + v_dim) ** -0.5 if scale is None else scale
     out, lse = np.zeros((n_q, heads, v_dim)), np.full((n_q, heads), -np.inf)
     distance = np.abs(np.arange(n_q)[:, None] + (n_k - n_q) - np.arange(n_k)[None, :])
     for h in range(heads):
-        s = scale * q[:, h] @ k[:, h // group].T
+        s = q[:, h] @ k[:, h // group].T
+        if qv is not None:
+            s = s + qv[:, h].astype(np.float64) @ v[:, h // group].T
+        s = scale * s
         if softcap:
             s = softcap * np.tanh(s / softcap)
         if slopes is not None:
             s = s - float(slopes[h]) * distance
+        if bias is not None:
+            s = s + bias[h]
         for i in range(n_q):
             row = s[i][seen[i]]
             if row.size:
@@ -43,7 +51,7 @@ def attention(q, k, v, seen, scale=None, softcap=0.0, slopes=None, sink=None, si
                 lse[i, h] = top + np.log(total)
                 if sink is not None:
                     total += np.exp(float(sink[h]) - top)
-                out[i, h] = weights @ v[seen[i], h // group] / total
+                out[i, h] = v_scale * (weights @ v[seen[i], h // group]) / total
             if sink is not None and sink_in_lse:
                 lse[i, h] = np.logaddexp(lse[i, h], float(sink[h]))
     return out, lse

@@ -1,13 +1,14 @@
-"""Plan and run over index arrays in FlashInfer's form. LSE is in natural logarithm here, as everywhere in Fovea."""
+"""Plan and run over index arrays in FlashInfer's form, as Fovea's own classes: LSE is in natural logarithm."""
 
 from typing import Any, Optional
 
-from ._arrays import describe, dtype_name, framework_of
-from ._lib import CPU, DECODE, PREFILL
-from ._serve import capacity, constants, heads_vector
-from .attention import Attention
-from .cache import kv_pair
-from .spec import AttentionSpec, Limits
+from .._arrays import describe, dtype_name, framework_of
+from .._lib import CPU, DECODE, PREFILL
+from .._serve import capacity, constants, heads_vector
+from ..attention import Attention
+from ..cache import kv_pair
+from ..spec import AttentionSpec, Limits
+from .page import get_seq_lens
 
 
 class _Batch:
@@ -94,13 +95,6 @@ def _kv_name(q_type: str, kv_type: Any) -> str:
     return "auto" if name == q_type else known.get(name, name)
 
 
-def _page_lens(framework: Any, indptr: Any, last_page_len: Any, page_size: int) -> Any:
-    """Keys of each sequence: max(pages - 1, 0) * page_size + last_page_len, and 0 without pages."""
-    pages = indptr[1:] - indptr[:-1]
-    full = framework.clip_below(pages - 1, 0) * page_size
-    return full + last_page_len * (pages > 0)
-
-
 def _check_positions(mode: str) -> bool:
     """Whether pos_encoding_mode is ALiBi."""
     if mode not in ("NONE", "ALIBI"):
@@ -151,7 +145,7 @@ class BatchDecodeWithPagedKVCache(_Batch):
             max_kv_len or max(total, 1),
             {
                 "q_offsets": constants.offsets(framework, device, stream, seqs, q_len_per_req, indptr),
-                "kv_lens": _page_lens(framework, indptr, last_page_len, page_size), "kv_indptr": indptr, "kv_indices": indices,
+                "kv_lens": get_seq_lens(indptr, last_page_len, page_size), "kv_indptr": indptr, "kv_indices": indices,
             },
         )
 
@@ -214,7 +208,7 @@ class BatchPrefillWithPagedKVCache(_Batch):
             packed_mask=packed_custom_mask is not None, has_sink=has_sinks, has_alibi=_check_positions(pos_encoding_mode),
         )
         arrays = {
-            "q_offsets": qo_indptr, "kv_lens": _page_lens(framework, paged_kv_indptr, paged_kv_last_page_len, page_size),
+            "q_offsets": qo_indptr, "kv_lens": get_seq_lens(paged_kv_indptr, paged_kv_last_page_len, page_size),
             "kv_indptr": paged_kv_indptr, "kv_indices": paged_kv_indices,
         }
         if packed_custom_mask is not None:
