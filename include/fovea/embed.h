@@ -1,5 +1,6 @@
 #pragma once
-// Embeddings: a text becomes one vector, pooled from the hidden states of an encoder (BERT, RoBERTa, ...).
+// Embeddings: a text becomes one vector, pooled from the hidden states of an encoder (BERT, RoBERTa, ...);
+// and scores of pairs of texts, by an encoder with a classification head (a cross-encoder, a reranker).
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,8 +53,16 @@ struct EmbedInfo {
   int max_seq_len = 0, vocab_size = 0, threads = 0;
   Pooling pooling = Pooling::mean;
   bool normalize = false;
+  /// Outputs of the model's classification head; 0 = it has none. Pairs are scored by heads with one.
+  int labels = 0;
   std::string pooling_why, max_seq_len_why;  ///< their sources, one line each
   Selection selection;
+};
+
+/// Two texts as one input of an encoder.
+struct TextPair {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> types;  ///< the segment of each id; empty = all 0
 };
 
 class Embedder {
@@ -78,6 +87,16 @@ class Embedder {
   /// One vector [info().dimensions] for each input, in order; its bits do not depend on the other inputs.
   /// Concurrent calls are serialised.
   virtual Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) = 0;
+
+  /// Two texts with the tokenizer's special tokens for pairs. Longer than info().max_seq_len: as tokenize();
+  /// with `truncate` the longer text loses its last tokens first.
+  virtual Result<TextPair> tokenize_pair(std::string_view first, std::string_view second, bool truncate,
+                                         size_t* too_long = nullptr) const = 0;
+
+  /// One score for each pair, in order; its bits do not depend on the other pairs. It is the sigmoid of the
+  /// head's output, or that output where the model's files say so. Needs info().labels == 1. Concurrent calls
+  /// are serialised.
+  virtual Result<std::vector<float>> score(std::span<const TextPair> pairs) = 0;
 };
 
 }  // namespace fovea

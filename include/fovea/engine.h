@@ -104,8 +104,20 @@ struct OutputConstraint {
   std::string after;
 };
 
+/// The rules of Whisper's decoding with timestamps, ids from `first` on: the answer begins with one; they
+/// come in pairs (the end of a segment and the beginning of the next), except directly before the end token;
+/// they do not decrease, and a segment is not empty; and where all timestamps together are more probable than
+/// every other token, one of them is sampled.
+struct TimestampRules {
+  int32_t first = 0;         ///< the token of time 0
+  int32_t text_end = 0;      ///< ids below it are text: the end token's
+  int32_t off = 0;           ///< <|notimestamps|>, never sampled
+  int32_t most_initial = 0;  ///< the answer begins with a timestamp of at most first + most_initial
+  bool operator==(const TimestampRules&) const = default;
+};
+
 /// Names, meanings and limits are vLLM's. Logits are processed in this order: allowed_token_ids, bad_words,
-/// min_tokens, logit_bias, the penalties, temperature, min_p, top_k, top_p.
+/// min_tokens, logit_bias, the penalties, timestamps, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 1.0f;  ///< below 1e-5 = greedy: the true argmax, lowest id on a tie
   int top_k = 0;             ///< 0 or -1 = off
@@ -135,6 +147,7 @@ struct SamplingParams {
   std::optional<int> logprobs;
   /// Needs a tokenizer. Applied before all other changes of the logits. Null = any text.
   std::shared_ptr<const OutputConstraint> constraint;
+  std::optional<TimestampRules> timestamps;  ///< of Whisper
 };
 
 struct TokenLogprob {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "base/printable.h"
 #include "files/mapped_file.h"
 #include "fovea/result.h"
@@ -33,20 +34,14 @@ std::string_view tag_at(Bytes bytes, size_t at) {
   return {reinterpret_cast<const char*>(bytes.data()) + at, 4};
 }
 
-struct Format {
-  uint16_t tag = 0, channels = 0, bits = 0;
-  uint32_t sample_rate = 0;
-  size_t sample_bytes() const { return bits / 8u; }
-};
-
-Result<Format> read_format(Bytes chunk, const std::string& name) {
+Result<WavFormat> read_format(Bytes chunk, const std::string& name, int& sample_rate) {
   if (chunk.size() < 16)
     return invalid(name + ": its fmt chunk has " + std::to_string(chunk.size()) +
                    " bytes; 16 or more are needed");
-  Format f;
+  WavFormat f;
   f.tag = static_cast<uint16_t>(read_uint(chunk, 0, 2));
   f.channels = static_cast<uint16_t>(read_uint(chunk, 2, 2));
-  f.sample_rate = static_cast<uint32_t>(read_uint(chunk, 4, 4));
+  const auto rate = static_cast<uint32_t>(read_uint(chunk, 4, 4));
   f.bits = static_cast<uint16_t>(read_uint(chunk, 14, 2));
   if (f.tag == kExtensible && chunk.size() >= 40)  // the real tag begins its GUID
     f.tag = static_cast<uint16_t>(read_uint(chunk, 24, 2));
@@ -59,19 +54,19 @@ Result<Format> read_format(Bytes chunk, const std::string& name) {
   if (f.channels < 1 || f.channels > 2)
     return unsupported(name + ": it has " + std::to_string(f.channels) +
                        " channels; supported are 1 and 2 (mixed down)" + kConvert);
-  if (f.sample_rate < 1 || f.sample_rate > 1'000'000)
-    return invalid(name + ": its sample rate is " + std::to_string(f.sample_rate) +
-                   "; 1 to 1000000 are possible");
+  if (rate < 1 || rate > 1'000'000)
+    return invalid(name + ": its sample rate is " + std::to_string(rate) + "; 1 to 1000000 are possible");
+  sample_rate = static_cast<int>(rate);
   const auto block = read_uint(chunk, 12, 2);
-  if (block != f.channels * f.sample_bytes())
+  if (block != f.frame_bytes())
     return invalid(name + ": its block size is " + std::to_string(block) + "; its " +
                    std::to_string(f.channels) + " channels of " + std::to_string(f.bits) + " bits make " +
-                   std::to_string(f.channels * f.sample_bytes()));
+                   std::to_string(f.frame_bytes()));
   return f;
 }
 
-double read_sample(Bytes data, size_t at, const Format& f) {
-  const uint64_t raw = read_uint(data, at, f.sample_bytes());
+double read_sample(Bytes data, size_t at, const WavFormat& f) {
+  const uint64_t raw = read_uint(data, at, f.bits / 8u);
   if (f.tag == kFloat && f.bits == 32) {
     const auto bits = static_cast<uint32_t>(raw);
     float value;
@@ -89,38 +84,15 @@ double read_sample(Bytes data, size_t at, const Format& f) {
   return static_cast<double>(value >= half ? value - 2 * half : value) / static_cast<double>(half);
 }
 
-Result<Audio> read_samples(Bytes data, const Format& f, const std::string& name,
-                           std::optional<int> most_seconds) {
-  const size_t block = f.channels * f.sample_bytes();
-  if (data.size() % block != 0)
-    return invalid(name + ": its data chunk of " + std::to_string(data.size()) +
-                   " bytes isn't a whole number of " + std::to_string(block) + "-byte frames");
-  const size_t seconds = (data.size() / block + f.sample_rate - 1) / f.sample_rate;
-  if (most_seconds && std::cmp_greater(seconds, *most_seconds))
-    return invalid(name + ": it is " + std::to_string(seconds) + " seconds long; this model takes at most " +
-                   std::to_string(*most_seconds) + " seconds: cut it into pieces");
-  Audio audio;
-  audio.sample_rate = static_cast<int>(f.sample_rate);
-  audio.samples.resize(data.size() / block);
-  for (size_t i = 0; i < audio.samples.size(); ++i) {
-    double sum = 0;
-    for (size_t c = 0; c < f.channels; ++c)
-      sum += read_sample(data, i * block + c * f.sample_bytes(), f);
-    const auto value = static_cast<float>(sum / f.channels);
-    if (!std::isfinite(value))
-      return invalid(name + ": sample " + std::to_string(i) + " is not a finite number" + kConvert);
-    audio.samples[i] = value;
-  }
-  return audio;
-}
-
 }  // namespace
 
-Result<Audio> parse_wav(Bytes bytes, const std::string& name, std::optional<int> most_seconds) {
+Result<WavFile> WavFile::parse(Bytes bytes, const std::string& name) {
   if (bytes.size() < 12 || tag_at(bytes, 0) != "RIFF" || tag_at(bytes, 8) != "WAVE")
     return unsupported(name + ": not a WAV file (RIFF ... WAVE)" + kConvert);
   // The RIFF size is ignored: streaming writers leave 0 or 2^32 - 1 there.
-  std::optional<Format> format;
+  WavFile file;
+  file.name_ = name;
+  bool has_format = false;
   for (size_t at = 12; bytes.size() - at >= 8;) {
     const std::string_view tag = tag_at(bytes, at);
     const uint64_t size = read_uint(bytes, at + 4, 4);
@@ -131,17 +103,50 @@ Result<Audio> parse_wav(Bytes bytes, const std::string& name, std::optional<int>
                      " claims " + std::to_string(size) + " bytes and the file has " +
                      std::to_string(bytes.size() - at) + " left; was it cut off?");
     const Bytes chunk = bytes.subspan(at, to_the_end ? bytes.size() - at : static_cast<size_t>(size));
-    if (tag == "fmt " && !format) {
-      FOVEA_TRY(read, read_format(chunk, name));
-      format = read;
+    if (tag == "fmt " && !has_format) {
+      FOVEA_TRY(format, read_format(chunk, name, file.sample_rate_));
+      file.format_ = format;
+      has_format = true;
     } else if (tag == "data") {
-      if (!format) return invalid(name + ": its data chunk comes before any fmt chunk");
-      return read_samples(chunk, *format, name, most_seconds);
+      if (!has_format) return invalid(name + ": its data chunk comes before any fmt chunk");
+      const size_t frame = file.format_.frame_bytes();
+      if (chunk.size() % frame != 0)
+        return invalid(name + ": its data chunk of " + std::to_string(chunk.size()) +
+                       " bytes isn't a whole number of " + std::to_string(frame) + "-byte frames");
+      file.data_ = chunk;
+      return file;
     }
     at += chunk.size();
     if (chunk.size() % 2 == 1 && at < bytes.size()) ++at;  // chunks begin at even bytes
   }
   return invalid(name + ": it has no data chunk; was it cut off?");
+}
+
+Result<std::vector<float>> WavFile::read(int64_t first, int64_t count) const {
+  FOVEA_CHECK(0 <= first && 0 <= count && first <= samples() && count <= samples() - first);
+  std::vector<float> out(static_cast<size_t>(count));
+  const size_t frame = format_.frame_bytes(), sample = format_.bits / 8u;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t at = (static_cast<size_t>(first) + i) * frame;
+    double sum = 0;
+    for (size_t c = 0; c < format_.channels; ++c)
+      sum += read_sample(data_, at + c * sample, format_);
+    out[i] = static_cast<float>(sum / format_.channels);
+    if (!std::isfinite(out[i]))
+      return invalid(name_ + ": sample " + std::to_string(static_cast<size_t>(first) + i) +
+                     " is not a finite number" + kConvert);
+  }
+  return out;
+}
+
+Result<Audio> parse_wav(Bytes bytes, const std::string& name, std::optional<int> most_seconds) {
+  FOVEA_TRY(file, WavFile::parse(bytes, name));
+  const int64_t rate = file.sample_rate();
+  if (const int64_t seconds = (file.samples() + rate - 1) / rate; most_seconds && seconds > *most_seconds)
+    return invalid(name + ": it is " + std::to_string(seconds) + " seconds long; this model takes at most " +
+                   std::to_string(*most_seconds) + " seconds: cut it into pieces");
+  FOVEA_TRY(samples, file.read(0, file.samples()));
+  return Audio{file.sample_rate(), std::move(samples)};
 }
 
 Result<Audio> load_wav(const std::string& path, std::optional<int> most_seconds) {

@@ -81,7 +81,7 @@ uint64_t request_digest(const GenerateRequest& request) {
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
                stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs,
-               constraint] = sampling;
+               constraint, timestamps] = sampling;
   (void)priority;  // affects when the request runs, not its result
   (void)client;
   (void)on_start;
@@ -99,6 +99,11 @@ uint64_t request_digest(const GenerateRequest& request) {
     digest.add(static_cast<int>(kind)).add(text).add(choices).add(white_space.value_or("default"));
     digest.add(strict).add(after);
   }
+  if (timestamps)
+    digest.add(timestamps->first)
+        .add(timestamps->text_end)
+        .add(timestamps->off)
+        .add(timestamps->most_initial);
   return digest.add(logprobs).value();
 }
 

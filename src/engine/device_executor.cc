@@ -62,7 +62,7 @@ DeviceExecutor::~DeviceExecutor() {
 bool DeviceExecutor::samples_on_host(const SequenceSampling& sampling) const {
   const EditSlots::Need need = edits_.need(sampling.processor);
   if (options_.drafts && need != EditSlots::Need::none) return true;
-  return sampling.constraint != nullptr || need == EditSlots::Need::too_large;
+  return sampling.constraint != nullptr || need == EditSlots::Need::host;
 }
 
 Ticket DeviceExecutor::submit(const Step& step) {

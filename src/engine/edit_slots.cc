@@ -21,10 +21,10 @@ int64_t EditSlots::slot_bytes(int vocab, int64_t list_bytes) {
 
 EditSlots::Need EditSlots::need(const LogitsProcessor* processor) const {
   if (processor == nullptr) return Need::none;
+  if (processor->needs_host()) return Need::host;
   const cuda::EditSpec spec = processor->edit_spec(bias_);
   if (!cuda::needs_edit_block(spec)) return Need::none;
-  return cuda::edit_block_bytes(spec, vocab_) <= static_cast<int64_t>(slot_bytes_) ? Need::slot
-                                                                                   : Need::too_large;
+  return cuda::edit_block_bytes(spec, vocab_) <= static_cast<int64_t>(slot_bytes_) ? Need::slot : Need::host;
 }
 
 void EditSlots::keep(uint64_t sequence, uint64_t step) {

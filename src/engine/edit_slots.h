@@ -20,8 +20,8 @@ class EditSlots {
   /// Penalties, allowed tokens, and lists of `list_bytes` bytes.
   static int64_t slot_bytes(int vocab, int64_t list_bytes);
 
-  enum class Need : uint8_t { none, slot, too_large };
-  /// What a request needs; too_large = more than a slot holds.
+  enum class Need : uint8_t { none, slot, host };
+  /// What a request needs; host = more than a slot holds, or edits that the device cannot do.
   Need need(const LogitsProcessor* processor) const;
 
   /// Call it for every sequence of step `step` before block() of any: their blocks are not given to others.

@@ -43,7 +43,11 @@ TEST_F(EditSlotsTest, OnlyRequestsWithEditsNeedASlot) {
   for (int32_t token = 0; token < kVocab; ++token)
     params.logit_bias.push_back({token, 1.0f});
   const LogitsProcessor large(params, {}, {});
-  EXPECT_EQ(slots.need(&large), EditSlots::Need::too_large);
+  EXPECT_EQ(slots.need(&large), EditSlots::Need::host);
+  SamplingParams timed;
+  timed.timestamps = TimestampRules{};
+  const LogitsProcessor timestamps(timed, {}, {});
+  EXPECT_EQ(slots.need(&timestamps), EditSlots::Need::host);
 }
 
 TEST_F(EditSlotsTest, ABlockStaysUntilItsStepsAreClosed) {

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
+#include "engine/classification_head.h"
 #include "engine/engine_gpu.h"
 #include "engine/ragged_batch.h"
 #include "engine/sentence_transformers.h"
@@ -19,6 +20,7 @@
 #include "fovea/embed.h"
 #include "model/model.h"
 #include "tensor/buffer.h"
+#include "text/post_processor.h"
 #include "text/tokenizer.h"
 
 namespace fovea {
@@ -60,13 +62,22 @@ class EmbedderImpl final : public Embedder, StepAttention {
                                         size_t* too_long) const override;
   Status check(std::span<const int32_t> ids) const override;
   Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<int32_t>> inputs) override;
+  Result<TextPair> tokenize_pair(std::string_view first, std::string_view second, bool truncate,
+                                 size_t* too_long) const override;
+  Result<std::vector<float>> score(std::span<const TextPair> pairs) override;
 
  private:
+  struct Input {
+    std::span<const int32_t> ids, types;
+  };
+  Status load_head(const EmbedConfig& config);
+  template <class Take>
+  Status run_all(std::span<const Input> inputs, const Take& take);
   Status choose_outputs(const EmbedConfig& config);
   Status choose_length(const EmbedConfig& config, std::optional<int> of_files);
   Status load_tokenizer();
   Status load_model(const EmbedConfig& config, const BackendRegistry& registry);
-  Status run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out);
+  Status run(std::span<const Input> inputs);
   Device& device() const { return gpu_ ? *gpu_->device : cpu_device(); }
   Stream& stream() const { return gpu_ ? *gpu_->stream : *stream_; }
   Result<BatchMeta> meta();
@@ -82,6 +93,8 @@ class EmbedderImpl final : public Embedder, StepAttention {
   std::unique_ptr<Stream> stream_;  // of the CPU
   std::optional<EngineGpu> gpu_;    // nullopt: the model runs on the CPU
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<ClassificationHead> head_;
+  std::optional<text::PairFrame> frame_;  // with head_
   std::unique_ptr<Model> model_;
   std::optional<PhasedAttention> attention_;
   Buffer workspace_;
@@ -89,7 +102,7 @@ class EmbedderImpl final : public Embedder, StepAttention {
 
   std::mutex mutex_;  // guards the members below
   RaggedBatch batch_;
-  std::vector<int32_t> ids_;
+  std::vector<int32_t> ids_, types_;
   AlignedArray<float> hidden_;  // [limits_.max_tokens, dimensions]
 };
 
@@ -116,6 +129,7 @@ Status EmbedderImpl::open(const EmbedConfig& config) {
     FOVEA_LOG(warning) << warning;
   info_.selection = std::move(selection);
   FOVEA_RETURN_IF_ERROR(load_tokenizer());
+  FOVEA_RETURN_IF_ERROR(load_head(config));
   return load_model(config, registry);
 }
 
@@ -156,6 +170,26 @@ Status EmbedderImpl::load_tokenizer() {
   } else {
     return tokenizer.error();
   }
+  return {};
+}
+
+Status EmbedderImpl::load_head(const EmbedConfig& config) {
+  if (config.dummy_weights) return {};  // there is no checkpoint: embeddings only
+  FOVEA_TRY(head, load_classification_head(info_.model_dir, model_config_));
+  head_ = std::move(head);
+  info_.labels = head_ ? head_->labels : 0;
+  if (!head_ || !tokenizer_) return {};
+  FOVEA_TRY(frame, text::load_pair_frame(info_.model_dir));
+  frame_ = std::move(frame);
+  if (!frame_ || head_->token_types == 0) return {};
+  int32_t most = std::max(frame_->first_type, frame_->second_type);
+  for (const auto* side : {&frame_->before, &frame_->between, &frame_->after})
+    for (const auto& [id, type] : *side)
+      most = std::max(most, type);
+  if (most >= head_->token_types)
+    return unsupported(info_.model_dir + "/tokenizer.json: its template for pairs has the type_id " +
+                       std::to_string(most) + ", but config.json's type_vocab_size is " +
+                       std::to_string(head_->token_types));
   return {};
 }
 
@@ -236,19 +270,122 @@ Status EmbedderImpl::check(std::span<const int32_t> ids) const {
 }
 
 Result<std::vector<std::vector<float>>> EmbedderImpl::embed(std::span<const std::vector<int32_t>> inputs) {
+  std::vector<Input> views;
   for (const auto& ids : inputs)
-    FOVEA_RETURN_IF_ERROR(check(ids));
+    views.push_back({ids, {}});
+  std::vector<std::vector<float>> out;
+  FOVEA_RETURN_IF_ERROR(run_all(views, [&](int64_t first, int64_t last) {
+    auto vector =
+        pool_rows(hidden_.data(), first, last, static_cast<size_t>(info_.dimensions), info_.pooling);
+    if (info_.normalize) normalize_length(vector);
+    const bool finite = std::ranges::all_of(vector, [](float x) { return std::isfinite(x); });
+    out.push_back(std::move(vector));
+    return finite;
+  }));
+  return out;
+}
+
+Result<TextPair> EmbedderImpl::tokenize_pair(std::string_view first, std::string_view second, bool truncate,
+                                             size_t* too_long) const {
+  if (!tokenizer_) return not_found(info_.model_dir + " has no tokenizer.json; add it or give token ids");
+  if (!frame_)
+    return unsupported(info_.model_dir +
+                       "/tokenizer.json has no template for pairs of texts, so that this model scores none");
+  const auto limit = static_cast<size_t>(info_.max_seq_len);
+  const size_t special = frame_->before.size() + frame_->between.size() + frame_->after.size();
+  EncodeOptions bare;
+  bare.add_special_tokens = false;
+  if (!truncate) bare.most_ids = limit;
+  const auto refuse = [&](size_t at_least) {
+    if (too_long != nullptr) *too_long = at_least;
+    return invalid("the two texts are at least " + std::to_string(at_least) + " tokens long; at most " +
+                   std::to_string(limit) + " are possible (" + info_.max_seq_len_why + "): shorten them");
+  };
+  const size_t least = tokenizer_->least_ids(first) + tokenizer_->least_ids(second) + special;
+  if (!truncate && least > limit) return refuse(least);
+  FOVEA_TRY(a, tokenizer_->encode(first, bare));
+  FOVEA_TRY(b, tokenizer_->encode(second, bare));
+  if (a.size() + b.size() + special > limit) {
+    if (!truncate) return refuse(a.size() + b.size() + special);
+    if (special >= limit)
+      return invalid("pairs can't be cut to " + std::to_string(limit) + " tokens; shorten them");
+    // The longer one is cut to the other's length, and then both to half of the room.
+    const size_t room = limit - special;
+    auto& shorter = a.size() > b.size() ? b : a;
+    auto& longer = a.size() > b.size() ? a : b;
+    size_t less = shorter.size(), more = std::max(less, room - std::min(room, less));
+    if (less + more > room) {
+      less = room / 2;
+      more = less + room % 2;
+    }
+    shorter.resize(less);
+    longer.resize(more);
+  }
+  TextPair pair;
+  const auto add = [&](int32_t id, int32_t type) {
+    pair.ids.push_back(id);
+    pair.types.push_back(type);
+  };
+  for (const auto& [id, type] : frame_->before)
+    add(id, type);
+  for (const int32_t id : a)
+    add(id, frame_->first_type);
+  for (const auto& [id, type] : frame_->between)
+    add(id, type);
+  for (const int32_t id : b)
+    add(id, frame_->second_type);
+  for (const auto& [id, type] : frame_->after)
+    add(id, type);
+  if (head_->token_types == 0) pair.types.clear();
+  return pair;
+}
+
+Result<std::vector<float>> EmbedderImpl::score(std::span<const TextPair> pairs) {
+  if (!head_ || head_->labels != 1)
+    return unsupported("this model does not score pairs: its classification head has " +
+                       std::to_string(info_.labels) + " outputs, and 1 is needed");
+  std::vector<Input> views;
+  for (const TextPair& pair : pairs) {
+    if (!pair.types.empty() && pair.types.size() != pair.ids.size())
+      return invalid("a pair has " + std::to_string(pair.ids.size()) + " ids and " +
+                     std::to_string(pair.types.size()) + " types; give as many, or none");
+    for (const int32_t type : pair.types)
+      if (type < 0 || type >= head_->token_types)
+        return invalid("a pair has the type " + std::to_string(type) + "; this model's are 0 to " +
+                       std::to_string(head_->token_types - 1));
+    views.push_back({pair.ids, pair.types});
+  }
+  std::vector<float> out;
+  FOVEA_RETURN_IF_ERROR(run_all(views, [&](int64_t first, int64_t) {
+    const auto dim = static_cast<size_t>(info_.dimensions);
+    out.push_back(head_->score({hidden_.data() + static_cast<size_t>(first) * dim, dim}));
+    return std::isfinite(out.back());
+  }));
+  return out;
+}
+
+/// Calls take(first, last) for the rows of each input in hidden_; false from it = a result that is not
+/// finite.
+template <class Take>
+Status EmbedderImpl::run_all(std::span<const Input> inputs, const Take& take) {
+  for (const Input& input : inputs)
+    FOVEA_RETURN_IF_ERROR(check(input.ids));
   const std::lock_guard lock(mutex_);
   if (gpu_) gpu_->queue->begin_thread();
-  std::vector<std::vector<float>> out;
   for (size_t first = 0; first < inputs.size();) {
     size_t end = first, rows = 0;
-    for (; end < inputs.size() && rows + inputs[end].size() <= static_cast<size_t>(limits_.max_tokens); ++end)
-      rows += inputs[end].size();
-    FOVEA_RETURN_IF_ERROR(run(inputs.subspan(first, end - first), out));
+    for (; end < inputs.size() && rows + inputs[end].ids.size() <= static_cast<size_t>(limits_.max_tokens);
+         ++end)
+      rows += inputs[end].ids.size();
+    FOVEA_RETURN_IF_ERROR(run(inputs.subspan(first, end - first)));
+    for (size_t i = 0; i < end - first; ++i)
+      if (!take(batch_.offsets()[i], batch_.offsets()[i + 1]))
+        return Error{ErrorCode::internal,
+                     "the model computed a result that isn't finite; check that the weights in " +
+                         info_.model_dir + " are complete, or try --dtype float32"};
     first = end;
   }
-  return out;
+  return {};
 }
 
 /// batch_ as the attention reads it. On a GPU the copies are done when the forward pass is.
@@ -272,33 +409,26 @@ Result<BatchMeta> EmbedderImpl::meta() {
 }
 
 /// One forward pass; `inputs` fit into it.
-Status EmbedderImpl::run(std::span<const std::vector<int32_t>> inputs, std::vector<std::vector<float>>& out) {
+Status EmbedderImpl::run(std::span<const Input> inputs) {
   batch_.clear();
   ids_.clear();
-  for (const auto& ids : inputs) {
-    batch_.add(static_cast<int>(ids.size()));
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
+  types_.clear();
+  for (const Input& in : inputs) {
+    batch_.add(static_cast<int>(in.ids.size()));
+    ids_.insert(ids_.end(), in.ids.begin(), in.ids.end());
+    types_.insert(types_.end(), in.types.begin(), in.types.end());
+    types_.resize(ids_.size());
   }
   FOVEA_TRY(step, meta());
   FOVEA_RETURN_IF_ERROR(
       attention_->plan(spec_, limits_, step, PhaseSplit{}, {workspace_.data(), workspace_.size()}, stream()));
   EncodeInput input;
   input.token_ids = ids_;
+  input.token_types = types_;
   input.offsets = batch_.offsets();
   input.attention = this;
   input.hidden = hidden_.data();
-  FOVEA_RETURN_IF_ERROR(model_->encode(input, stream()));
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    auto vector = pool_rows(hidden_.data(), batch_.offsets()[i], batch_.offsets()[i + 1],
-                            static_cast<size_t>(info_.dimensions), info_.pooling);
-    if (info_.normalize) normalize_length(vector);
-    if (!std::ranges::all_of(vector, [](float x) { return std::isfinite(x); }))
-      return Error{ErrorCode::internal,
-                   "the model computed an embedding that isn't finite; check that the weights in " +
-                       info_.model_dir + " are complete, or try --dtype float32"};
-    out.push_back(std::move(vector));
-  }
-  return {};
+  return model_->encode(input, stream());
 }
 
 }  // namespace

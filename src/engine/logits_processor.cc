@@ -1,6 +1,7 @@
 #include "engine/logits_processor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -58,6 +59,7 @@ LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::
       presence_(params.presence_penalty),
       bias_(params.logit_bias),
       bad_words_(std::move(bad_words)),
+      timestamps_(params.timestamps),
       counts_(params.repetition_penalty != 1) {
   if (params.allowed_token_ids) allowed_ = distinct(*params.allowed_token_ids);
   if (min_tokens_ > 0) {
@@ -66,7 +68,7 @@ LogitsProcessor::LogitsProcessor(const SamplingParams& params, std::vector<std::
     ends_ = distinct(std::move(ends_));
   }
   const bool forces = forcing && !(forcing->suppressed.empty() && forcing->suppressed_first.empty());
-  active_ = forces || penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty();
+  active_ = forces || penalises_ || !ends_.empty() || !bias_.empty() || !bad_words_.empty() || timestamps_;
 }
 
 cuda::EditSpec LogitsProcessor::edit_spec(std::vector<cuda::TokenBias>& bias) const {
@@ -108,9 +110,11 @@ void LogitsProcessor::apply(std::span<const int32_t> tokens, size_t prompt_len, 
   for (const LogitBias& b : bias_)
     if (const auto at = static_cast<size_t>(b.token_id); at < logits.size())
       write(logits, b.token_id, logits[at] + b.bias, edits);
-  if (!penalises_) return;
-  counts_.update(tokens, prompt_len);
-  apply_penalties(logits, edits);
+  if (penalises_) {
+    counts_.update(tokens, prompt_len);
+    apply_penalties(logits, edits);
+  }
+  if (timestamps_) apply_timestamps(answer, logits, edits);
 }
 
 void LogitsProcessor::apply_bad_words(std::span<const int32_t> answer, std::span<float> logits,
@@ -135,6 +139,39 @@ void LogitsProcessor::apply_penalties(std::span<float> logits, std::vector<Edit>
     }
     write(logits, token, std::clamp(x, -kMax, kMax), edits);  // a tiny divisor would make it infinite
   }
+}
+
+void LogitsProcessor::apply_timestamps(std::span<const int32_t> answer, std::span<float> logits,
+                                       std::vector<Edit>& edits) const {
+  const int32_t first = timestamps_->first, end = static_cast<int32_t>(logits.size());
+  const auto exclude = [&](int32_t from, int32_t to) {
+    for (int32_t id = from; id < std::min(to, end); ++id)
+      if (logits[static_cast<size_t>(id)] != kMasked) write(logits, id, kMasked, edits);
+  };
+  exclude(timestamps_->off, timestamps_->off + 1);
+  const auto is_time = [first](int32_t id) { return id >= first; };
+  const bool last = !answer.empty() && is_time(answer.back());
+  const bool opened = last && (answer.size() < 2 || is_time(answer[answer.size() - 2]));
+  if (opened)
+    exclude(first, end);
+  else if (last)
+    exclude(0, timestamps_->text_end);
+  if (answer.empty()) {
+    exclude(0, first);
+    exclude(first + timestamps_->most_initial + 1, end);
+  } else if (const auto newest = std::find_if(answer.rbegin(), answer.rend(), is_time);
+             newest != answer.rend()) {
+    exclude(first, last && !opened ? *newest : *newest + 1);
+  }
+  const auto text = logits.first(static_cast<size_t>(std::min(first, end)));
+  const auto times = logits.subspan(text.size());
+  const float most = times.empty() ? kMasked : *std::max_element(times.begin(), times.end());
+  if (most == kMasked || text.empty()) return;
+  double sum = 0;
+  for (const float x : times)
+    sum += std::exp(static_cast<double>(x) - static_cast<double>(most));
+  const float best_text = *std::max_element(text.begin(), text.end());
+  if (static_cast<double>(most) + std::log(sum) > static_cast<double>(best_text)) exclude(0, first);
 }
 
 void LogitsProcessor::undo(std::span<float> logits, std::vector<Edit>& edits) {

@@ -45,7 +45,10 @@ class LogitsProcessor {
   std::span<const int32_t> allowed() const { return allowed_; }
   /// False when apply() never changes anything.
   bool active() const { return active_; }
-  /// All of it, for a device's sampler; `bias` receives the memory of its biases. Valid as long as both.
+  /// Whether a device's sampler cannot do all of it: rows are then sampled on the host.
+  bool needs_host() const { return timestamps_.has_value(); }
+  /// All of it, except timestamps, for a device's sampler; `bias` receives the memory of its biases. Valid as
+  /// long as both.
   cuda::EditSpec edit_spec(std::vector<cuda::TokenBias>& bias) const;
 
   /// Changes `logits` [vocab] for the token that follows `tokens`, of which `prompt_len` are the prompt, and
@@ -56,7 +59,9 @@ class LogitsProcessor {
   ///   x += bias
   ///   x > 0 ? x /= repetition_penalty : x *= repetition_penalty, for tokens of prompt and answer
   ///   x -= frequency_penalty * c, then x -= presence_penalty, for c > 0
-  /// O(distinct tokens so far + bad words + biases); grows its memory with the distinct tokens only.
+  ///   tokens that TimestampRules excludes: -inf
+  /// O(distinct tokens so far + bad words + biases; with timestamps, vocabulary); grows its memory with the
+  /// distinct tokens only.
   void apply(std::span<const int32_t> tokens, size_t prompt_len, std::span<float> logits,
              std::vector<Edit>& edits);
 
@@ -67,6 +72,8 @@ class LogitsProcessor {
   void apply_bad_words(std::span<const int32_t> answer, std::span<float> logits,
                        std::vector<Edit>& edits) const;
   void apply_penalties(std::span<float> logits, std::vector<Edit>& edits) const;
+  void apply_timestamps(std::span<const int32_t> answer, std::span<float> logits,
+                        std::vector<Edit>& edits) const;
 
   bool active_ = false;
   bool penalises_ = false;
@@ -77,6 +84,7 @@ class LogitsProcessor {
   std::vector<int32_t> allowed_, ends_;
   std::vector<LogitBias> bias_;
   std::vector<std::vector<int32_t>> bad_words_;
+  std::optional<TimestampRules> timestamps_;
   TokenCounts counts_;
 };
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 
@@ -257,6 +259,88 @@ TEST(LogitsProcessor, AForcedEndTokenComesWhateverElseKeepsItOut) {
   const auto last = Sampler().sample(logits, params, 1, 3, &processor, Ids{0, 1, 2}, 1);
   ASSERT_TRUE(last.ok()) << last.error().message;
   EXPECT_EQ(*last, 4);
+}
+
+/// Whisper's rules, as published, over a copy: ids that may follow `answer`.
+std::vector<bool> may_follow(const std::vector<float>& logits, const TimestampRules& rules,
+                             const Ids& answer) {
+  const size_t vocab = logits.size();
+  const auto first = static_cast<size_t>(rules.first);
+  std::vector<bool> may(vocab);
+  for (size_t id = 0; id < vocab; ++id)
+    may[id] = std::isfinite(logits[id]) && id != static_cast<size_t>(rules.off);
+  const auto is_time = [&](size_t back) { return answer[answer.size() - back] >= rules.first; };
+  const bool last = !answer.empty() && is_time(1);
+  const bool before = answer.size() < 2 || is_time(2);
+  for (size_t id = 0; id < vocab; ++id) {
+    if (last && before && id >= first) may[id] = false;
+    if (last && !before && id < static_cast<size_t>(rules.text_end)) may[id] = false;
+    if (answer.empty() && id < first) may[id] = false;
+    if (answer.empty() && id > first + static_cast<size_t>(rules.most_initial)) may[id] = false;
+  }
+  Ids times;
+  std::copy_if(answer.begin(), answer.end(), std::back_inserter(times),
+               [&](int32_t id) { return id >= rules.first; });
+  if (!times.empty())
+    for (size_t id = first; id < static_cast<size_t>(times.back()) + (last && !before ? 0 : 1); ++id)
+      may[id] = false;
+  double sum = 0, best = -1;
+  for (size_t id = 0; id < vocab; ++id) {
+    if (!may[id]) continue;
+    const double p = std::exp(static_cast<double>(logits[id]));
+    if (id >= first)
+      sum += p;
+    else
+      best = std::max(best, p);
+  }
+  for (size_t id = 0; id < first; ++id)
+    may[id] = may[id] && !(sum > best && sum > 0);
+  return may;
+}
+
+TEST(LogitsProcessor, TimestampsFollowWhispersRules) {
+  // text 0 to 7, end 8, others 9 and 10, notimestamps 11, times 12 to 19
+  const TimestampRules rules{12, 8, 11, 3};
+  SamplingParams params;
+  params.timestamps = rules;
+  LogitsProcessor processor(params, {}, {});
+  EXPECT_TRUE(processor.active());
+  EXPECT_TRUE(processor.needs_host());
+  EXPECT_FALSE(LogitsProcessor(SamplingParams(), {}, {}).needs_host());
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 2);
+  int only_times = 0, cases = 0;
+  for (const Ids& answer : {Ids{},
+                            {12},
+                            {12, 3},
+                            {12, 3, 15},
+                            {12, 3, 15, 15},
+                            {12, 3, 15, 15, 2},
+                            {12, 3, 15, 15, 2, 19},
+                            {12, 3, 15, 15, 2, 19, 19},
+                            {3},
+                            {3, 4, 14},
+                            {14, 9}})
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> logits(20);
+      for (float& x : logits)
+        x = normal(random);
+      if (i % 3 == 0) logits[static_cast<size_t>(random() % 20)] = -kInf;
+      const std::vector<bool> want = may_follow(logits, rules, answer);
+      Ids tokens = {5, 13};  // the prompt's timestamps don't count
+      tokens.insert(tokens.end(), answer.begin(), answer.end());
+      std::vector<float> changed = logits;
+      std::vector<LogitsProcessor::Edit> edits;
+      processor.apply(tokens, 2, changed, edits);
+      for (size_t id = 0; id < logits.size(); ++id)
+        ASSERT_EQ(changed[id], want[id] ? logits[id] : -kInf) << "token " << id << " after " << answer.size();
+      only_times += !answer.empty() && answer.back() < 12 && !std::isfinite(changed[3]);
+      ++cases;
+      LogitsProcessor::undo(changed, edits);
+      ASSERT_TRUE(same_bits(changed, logits));
+    }
+  EXPECT_GT(only_times, 50);
+  EXPECT_LT(only_times, cases / 2);
 }
 
 }  // namespace

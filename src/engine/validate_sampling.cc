@@ -111,6 +111,16 @@ Status check_tokens(const SamplingParams& p, const SamplingLimits& limits) {
   return {};
 }
 
+Status check_timestamps(const SamplingParams& p, const SamplingLimits& limits) {
+  if (!p.timestamps) return {};
+  const TimestampRules& rules = *p.timestamps;
+  if (rules.most_initial < 0)
+    return refuse("timestamps.most_initial", std::to_string(rules.most_initial), "0 or more");
+  for (const int32_t id : {rules.first, rules.text_end, rules.off})
+    FOVEA_RETURN_IF_ERROR(check_id("timestamps", id, limits.sampled_vocab));
+  return {};
+}
+
 }  // namespace
 
 Status validate_logprobs(const char* name, const std::optional<int>& wanted, const SamplingLimits& limits) {
@@ -132,6 +142,7 @@ Status validate_sampling(const SamplingParams& params, const SamplingLimits& lim
   FOVEA_RETURN_IF_ERROR(check_texts("stop", params.stop, kMaxStops));
   FOVEA_RETURN_IF_ERROR(check_texts("bad_words", params.bad_words, kMaxBadWords));
   FOVEA_RETURN_IF_ERROR(check_tokens(params, limits));
+  FOVEA_RETURN_IF_ERROR(check_timestamps(params, limits));
   return validate_logprobs("logprobs", params.logprobs, limits);
 }
 

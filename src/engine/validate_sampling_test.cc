@@ -48,6 +48,9 @@ TEST(ValidateSampling, SaysWhatWasGivenAndWhatIsAllowed) {
       EXPECT_NE(text.find(word), std::string::npos) << text << " lacks " << word;
   };
   names(message([](auto& p) { p.temperature = -1; }), {"temperature is -1", "0 or more"});
+  names(message([](auto& p) { p.timestamps = TimestampRules{98, 1, 2, 3}; }),
+        {"timestamps has 98", "0 to 97"});
+  names(message([](auto& p) { p.timestamps = TimestampRules{1, 1, 1, -1}; }), {"most_initial is -1", "0 or"});
   names(message([](auto& p) { p.temperature = kNan; }), {"temperature is nan"});
   names(message([](auto& p) { p.temperature = kInf; }), {"temperature is inf"});
   names(message([](auto& p) { p.top_p = 0; }), {"top_p is 0"});

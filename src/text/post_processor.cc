@@ -104,7 +104,69 @@ Status add_stage(const Json& spec, PostProcessor& out) {
   return {};
 }
 
+Result<int32_t> type_of(const Json& piece) {
+  const Json* type = piece.find("type_id");
+  if (type == nullptr) return 0;
+  const int64_t* value = type->integer();
+  if (value == nullptr || *value < 0 || *value > 1 << 16)
+    return invalid("tokenizer.json: TemplateProcessing.pair has the type_id " + type->describe() +
+                   "; it must be a small integer");
+  return static_cast<int32_t>(*value);
+}
+
+Result<PairFrame> parse_pair_template(const Json& spec, const Json& pieces) {
+  PairFrame out;
+  int texts = 0;
+  for (const Json& item : *pieces.array()) {  // parse_pieces() has checked their forms
+    if (const Json* special = item.find("SpecialToken")) {
+      FOVEA_TRY(ids, special_ids(spec, *special->find("id")->string()));
+      FOVEA_TRY(type, type_of(*special));
+      auto& side = texts == 0 ? out.before : texts == 1 ? out.between : out.after;
+      for (const int32_t id : ids)
+        side.push_back({id, type});
+      continue;
+    }
+    const Json& text = *item.find("Sequence");
+    FOVEA_TRY(type, type_of(text));
+    if ((*text.find("id")->string() == "A") != (texts == 0) || texts > 1)
+      return unsupported("tokenizer.json: TemplateProcessing.pair must hold text A once, and then B once");
+    (texts == 0 ? out.first_type : out.second_type) = type;
+    ++texts;
+  }
+  if (texts != 2)
+    return unsupported("tokenizer.json: TemplateProcessing.pair must hold text A once, and then B once");
+  return out;
+}
+
 }  // namespace
+
+Result<std::optional<PairFrame>> parse_pair_frame(const Json* spec) {
+  if (!spec || spec->is_null()) return std::optional<PairFrame>();
+  FOVEA_TRY(type, string_field(*spec, "tokenizer.json: post_processor", "type", ""));
+  if (type == "TemplateProcessing") {
+    const Json* pieces = spec->find("pair");
+    if (!pieces || pieces->is_null()) return std::optional<PairFrame>();
+    FOVEA_RETURN_IF_ERROR(parse_pieces(*spec, "pair"));
+    FOVEA_TRY(frame, parse_pair_template(*spec, *pieces));
+    return std::optional(std::move(frame));
+  }
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    PostProcessor single;
+    FOVEA_RETURN_IF_ERROR(parse_cls_and_sep(*spec, type, single));
+    const int32_t cls = single.prefix.front(), sep = single.suffix.front();
+    if (type == "RobertaProcessing")
+      return std::optional(PairFrame{{{cls, 0}}, {{sep, 0}, {sep, 0}}, {{sep, 0}}});
+    return std::optional(PairFrame{{{cls, 0}}, {{sep, 0}}, {{sep, 1}}, 0, 1});
+  }
+  const Json* list = spec->find("processors");
+  if (type != "Sequence" || !list || !list->array()) return std::optional<PairFrame>();
+  std::optional<PairFrame> out;
+  for (const Json& item : *list->array()) {
+    FOVEA_TRY(frame, parse_pair_frame(&item));
+    if (frame) out = std::move(frame);
+  }
+  return out;
+}
 
 Result<PostProcessor> parse_post_processor(const Json* spec) {
   PostProcessor out;

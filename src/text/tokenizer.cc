@@ -294,12 +294,19 @@ Status Tokenizer::Impl::encode_section(std::string_view section, bool at_start, 
 Tokenizer::Tokenizer() : impl_(std::make_unique<Impl>()) {}
 Tokenizer::~Tokenizer() = default;
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
+namespace {
+
+struct TokenizerFiles {
+  std::string json;
+  std::optional<std::string> config, special_tokens_map;
+};
+
+Result<TokenizerFiles> read_files(const std::string& dir) {
   FOVEA_TRY(config, read_optional(dir + "/tokenizer_config.json"));
   FOVEA_TRY(special_tokens_map, read_optional(dir + "/special_tokens_map.json"));
   FOVEA_TRY(json, read_optional(dir + "/tokenizer.json"));
-  const auto in_dir = [&](const Error& error) { return Error{error.code, dir + "/" + error.message}; };
   if (!json) {
+    const auto in_dir = [&](const Error& error) { return Error{error.code, dir + "/" + error.message}; };
     auto parsed = parse_tokenizer_config(config.value_or(""), special_tokens_map.value_or(""));
     if (!parsed) return in_dir(parsed.error());
     FOVEA_TRY(vocab_txt, read_optional(dir + "/vocab.txt"));
@@ -311,9 +318,24 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
     if (!converted) return in_dir(converted.error());
     json = *std::move(converted);
   }
-  auto tokenizer = parse(*json, config.value_or(""), special_tokens_map.value_or(""));
-  if (!tokenizer) return in_dir(tokenizer.error());
+  return TokenizerFiles{*std::move(json), std::move(config), std::move(special_tokens_map)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir) {
+  FOVEA_TRY(files, read_files(dir));
+  auto tokenizer = parse(files.json, files.config.value_or(""), files.special_tokens_map.value_or(""));
+  if (!tokenizer) return Error{tokenizer.error().code, dir + "/" + tokenizer.error().message};
   return tokenizer;
+}
+
+Result<std::optional<text::PairFrame>> text::load_pair_frame(const std::string& dir) {
+  FOVEA_TRY(files, read_files(dir));
+  FOVEA_TRY(root, parse_json(files.json, "tokenizer.json"));
+  auto frame = parse_pair_frame(root.find("post_processor"));
+  if (!frame) return Error{frame.error().code, dir + "/" + frame.error().message};
+  return frame;
 }
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::parse(std::string_view tokenizer_json,

@@ -10,6 +10,7 @@
 
 #include "fovea/result.h"
 #include "text/byte_level.h"
+#include "text/post_processor.h"
 #include "text/utf8.h"
 
 namespace fovea {
@@ -291,6 +292,46 @@ TEST(Tokenizer, PostProcessors) {
   EXPECT_NE(of(std::string(kA) + "," + kA, kA).find("text A 2 times"), std::string::npos);
   EXPECT_NE(of(kA, R"({"Sequence":{"id":"C"}})").find("TemplateProcessing.pair"), std::string::npos);
   EXPECT_NE(of(kA, R"({"SpecialToken":{"id":"<x>"}})").find("\"<x>\""), std::string::npos);
+}
+
+TEST(Tokenizer, FramesOfPairs) {
+  using Frame = text::PairFrame;
+  const auto frame = [](const std::string& spec) {
+    const auto json = text::parse_json(spec, "x");
+    return text::parse_pair_frame(&*json);
+  };
+  const auto expect = [&](const std::string& spec, const std::vector<Frame::Id>& before,
+                          const std::vector<Frame::Id>& between, const std::vector<Frame::Id>& after,
+                          int32_t second_type) {
+    const auto got = frame(spec);
+    ASSERT_TRUE(got.ok() && *got) << spec;
+    EXPECT_EQ((*got)->before, before);
+    EXPECT_EQ((*got)->between, between);
+    EXPECT_EQ((*got)->after, after);
+    EXPECT_EQ((*got)->first_type, 0);
+    EXPECT_EQ((*got)->second_type, second_type);
+  };
+  const std::string ids = R"("cls":["<s>",5],"sep":["</s>",6]})";
+  expect(R"({"type":"BertProcessing",)" + ids, {{5, 0}}, {{6, 0}}, {{6, 1}}, 1);
+  expect(R"({"type":"RobertaProcessing",)" + ids, {{5, 0}}, {{6, 0}, {6, 0}}, {{6, 0}}, 0);
+  const auto of = [](const std::string& pair) {
+    return R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[)" + pair +
+           R"(],"special_tokens":{"C":{"ids":[5,7]},"S":{"ids":[6]}}})";
+  };
+  const std::string a = R"({"Sequence":{"id":"A","type_id":0}})",
+                    b = R"({"Sequence":{"id":"B","type_id":1}})";
+  const std::string pair = R"({"SpecialToken":{"id":"C","type_id":0}},)" + a +
+                           R"(,{"SpecialToken":{"id":"S","type_id":0}},)" + b +
+                           R"(,{"SpecialToken":{"id":"S","type_id":1}})";
+  expect(of(pair), {{5, 0}, {7, 0}}, {{6, 0}}, {{6, 1}}, 1);
+  expect(R"({"type":"Sequence","processors":[{"type":"ByteLevel"},)" + of(pair) + "]}", {{5, 0}, {7, 0}},
+         {{6, 0}}, {{6, 1}}, 1);
+  for (const char* none : {"null", R"({"type":"ByteLevel"})", R"({"type":"Sequence","processors":[]})"})
+    EXPECT_TRUE(frame(none).ok() && !*frame(none)) << none;
+  for (const std::string& bad :
+       {a, b + "," + a, a + "," + b + "," + b, std::string(R"({"Sequence":{"id":"C"}})"),
+        a + R"(,{"Sequence":{"id":"B","type_id":-1}})"})
+    EXPECT_FALSE(frame(of(bad)).ok()) << bad;
 }
 
 // The small SentencePiece model of the tests below.

@@ -663,6 +663,12 @@ class StubEmbedder final : public Embedder {
     changed_.wait(lock, [&] { return open_; });
     return std::vector<std::vector<float>>(inputs.size(), {1.0f});
   }
+  Result<TextPair> tokenize_pair(std::string_view, std::string_view, bool, size_t*) const override {
+    return TextPair{{7}, {}};
+  }
+  Result<std::vector<float>> score(std::span<const TextPair> pairs) override {
+    return std::vector<float>(pairs.size(), 0.5f);
+  }
   void wait_calls(int calls) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return calls_ >= calls; }));
