@@ -176,17 +176,36 @@ struct Model {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Embedder> embedder;
   std::optional<server::TextEncoder> encoder;  ///< for encoder-decoder models
+  std::optional<server::AudioInput> audio;     ///< likewise, with audio input
   std::string info;                            ///< JSON
 };
 
-/// What an encoder-decoder model needs for text to text. Models with audio input are refused before loading.
-Result<server::TextEncoder> text_encoder(const ServeFlags& flags, const ModelConfig& model) {
-  if (model.encoder->mel_bins > 0)
-    return unsupported("fovea serve: " + served_names(flags).front() + " (" + model.architecture +
-                       ") takes audio, and no endpoint of the server accepts it; transcribe with fovea "
-                       "generate --audio FILE.wav, or with rows of \"audio\" (--input FILE.jsonl)");
+/// What an encoder-decoder model needs for text to text.
+Result<server::TextEncoder> text_encoder(const ModelConfig& model) {
   FOVEA_TRY(prompt, default_decoder_prompt(model));
   return server::TextEncoder{std::move(prompt), static_cast<size_t>(model.encoder->max_position)};
+}
+
+/// What a model with audio input needs. `input` is from its files.
+Result<server::AudioInput> audio_input(const Engine& engine, const ModelConfig& model, LogMelConfig input) {
+  const auto id_of = [&](const std::string& name) -> std::optional<int32_t> {
+    const auto ids = engine.tokenize(name, false);
+    return ids && ids->size() == 1 ? std::optional(ids->front()) : std::nullopt;
+  };
+  FOVEA_TRY(multilingual, is_multilingual_whisper(engine.info().model_dir));
+  server::AudioInput audio;
+  audio.input = input;
+  audio.steps = model.encoder->max_position;
+  const auto end = id_of("<|endoftext|>");
+  const int32_t text_end = end                           ? *end
+                           : model.eos_token_ids.empty() ? model.vocab_size
+                                                         : model.eos_token_ids.front();
+  audio.tokens = find_whisper_tokens(id_of, text_end, {input.chunk_length, audio.steps}, multilingual);
+  if (!audio.tokens.start) {
+    FOVEA_TRY(prompt, default_decoder_prompt(model));
+    audio.decoder_prompt = std::move(prompt);
+  }
+  return audio;
 }
 
 Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
@@ -204,13 +223,22 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
   Model model;
-  if (model_config.kind == ModelKind::encoder_decoder) {
-    FOVEA_TRY(encoder, text_encoder(flags, model_config));
+  std::optional<LogMelConfig> audio_config;
+  if (model_config.kind == ModelKind::encoder_decoder && model_config.encoder->mel_bins > 0) {
+    FOVEA_TRY(input,
+              load_log_mel_config(dir, {model_config.encoder->mel_bins, model_config.encoder->max_position}));
+    audio_config = input;
+  } else if (model_config.kind == ModelKind::encoder_decoder) {
+    FOVEA_TRY(encoder, text_encoder(model_config));
     model.encoder = std::move(encoder);
   }
   if (model_config.kind != ModelKind::encoder) {
     FOVEA_TRY(engine, Engine::create(config));
     model.engine = std::move(engine);
+    if (audio_config) {
+      FOVEA_TRY(audio, audio_input(*model.engine, model_config, *audio_config));
+      model.audio = std::move(audio);
+    }
     explanation.selection = model.engine->info().selection;
     model.info = server_info_json(explanation, model.engine->info());
     return model;
@@ -354,6 +382,7 @@ Status run_serve(const ServeFlags& flags) {
   config.version = FOVEA_VERSION;
   config.server_info = model.info;
   config.encoder = model.encoder;
+  config.audio = model.audio;
   config.playground = !flags.no_playground;
   config.tool_call_parser = flags.tool_call_parser;
   config.reasoning_parser = flags.reasoning_parser;

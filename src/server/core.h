@@ -34,6 +34,7 @@ struct Core {
   ServiceConfig config;
   Engine* engine = nullptr;  ///< exactly one of the two is null
   Embedder* embedder = nullptr;
+  WorkQueue* workers = nullptr;  ///< the service's; for use until the server has stopped
   AnswerFormats formats;
   ApiKeys keys;
   Admission admission;

@@ -69,6 +69,12 @@ std::optional<ApiError> check_model(const Core& core, const std::string& name) {
   return ApiError{404, "The model `" + shown(name) + "` does not exist.", "model", "model_not_found"};
 }
 
+std::string untagged(const Core& core, const std::string& name) {
+  constexpr std::string_view kLatest = ":latest";
+  const bool known = std::ranges::find(core.config.served_names, name) != core.config.served_names.end();
+  return !known && name.ends_with(kLatest) ? name.substr(0, name.size() - kLatest.size()) : name;
+}
+
 ApiError too_long(size_t longest, const std::string& tokens, const std::string& what) {
   return bad_request("This model's maximum context length is " + std::to_string(longest) +
                          " tokens. However, your " + what + " resulted in " + tokens +

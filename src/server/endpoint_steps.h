@@ -17,6 +17,8 @@ void note_ignored(Reply& reply, const openai::RequestBase& request);
 openai::ParseOptions parse_options(const Core& core);
 /// A 404 unless `name` is served; "" selects the served model.
 std::optional<openai::ApiError> check_model(const Core& core, const std::string& name);
+/// Without ":latest", which Ollama's clients append to names that have no tag.
+std::string untagged(const Core& core, const std::string& name);
 /// OpenAI's wording, which clients match. `tokens`: "20", "at least 20".
 openai::ApiError too_long(size_t longest, const std::string& tokens, const std::string& what);
 

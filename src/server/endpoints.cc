@@ -16,8 +16,6 @@ namespace {
 using openai::ApiError;
 using openai::bad_request;
 
-constexpr size_t kEmbedSlice = 64;  // inputs between two checks for a client disconnect
-
 /// Refuses echo and prompt_logprobs with an encoder-decoder model: its answers do not continue the prompt.
 std::optional<ApiError> check_encoder_request(const Core& core, const openai::GenerationRequest& request) {
   if (!core.config.encoder || !(request.echo || request.prompt_logprobs)) return std::nullopt;
@@ -81,67 +79,6 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
   return generate(reply, ticket, openai::ApiKind::chat, std::move(request), {std::move(prompt)});
 }
 
-std::optional<ApiError> embedding(std::shared_ptr<Reply>& shared_reply,
-                                  std::shared_ptr<Admission::Ticket>& ticket) {
-  Reply& reply = *shared_reply;
-  const Core& core = reply.core();
-  Embedder& embedder = *core.embedder;
-  auto parsed = openai::parse_embedding(reply.request().body, reply.core().config.unknown_fields);
-  if (!parsed) return std::move(parsed).error();
-  note_ignored(reply, *parsed);
-  if (auto error = check_model(core, parsed->model)) return error;
-  const int dimensions = embedder.info().dimensions;
-  if (parsed->dimensions && *parsed->dimensions != dimensions)
-    return bad_request("dimensions is " + std::to_string(*parsed->dimensions) + "; this model's are " +
-                           std::to_string(dimensions),
-                       "dimensions");
-  const auto longest = static_cast<size_t>(embedder.info().max_seq_len);
-  const int64_t bytes = openai::embeddings_size(parsed->inputs.size(), dimensions, parsed->base64);
-  if (bytes > core.config.max_answer_bytes)
-    return answer_too_large(core, bytes,
-                            std::to_string(parsed->inputs.size()) + " inputs, " + std::to_string(dimensions) +
-                                " dimensions, encoding_format " + (parsed->base64 ? "base64" : "float"),
-                            "input");
-  const auto share = std::make_shared<AnswerShare>(core.answers);
-  if (!share->grow(bytes)) return answers_full();
-  std::vector<std::vector<int32_t>> inputs;
-  int tokens = 0;
-  for (openai::Prompt& given : parsed->inputs) {
-    std::vector<int32_t> ids;
-    if (const auto* text = std::get_if<std::string>(&given)) {
-      size_t at_least = 0;
-      auto of_text = embedder.tokenize(*text, parsed->truncate, &at_least);
-      if (at_least > 0) return too_long(longest, "at least " + std::to_string(at_least), "input");
-      if (!of_text) return bad_request(of_text.error().message, "input");
-      ids = *std::move(of_text);
-    } else {
-      ids = std::move(std::get<std::vector<int32_t>>(given));
-      if (parsed->truncate) ids.resize(std::min(ids.size(), longest));
-      if (ids.size() > longest) return too_long(longest, std::to_string(ids.size()), "input");
-    }
-    if (const Status fits = embedder.check(ids); !fits) return bad_request(fits.error().message, "input");
-    tokens += static_cast<int>(ids.size());
-    inputs.push_back(std::move(ids));
-  }
-  if (const auto verdict = ticket->set_prompt_tokens(tokens); verdict != Admission::Verdict::admitted)
-    return overloaded(verdict);
-  std::vector<std::vector<float>> vectors;
-  for (size_t at = 0; at < inputs.size(); at += kEmbedSlice) {
-    if (reply.done()) return std::nullopt;  // the client has disconnected
-    if (core.aborted.load()) return shutting_down();
-    auto slice = embedder.embed(std::span(inputs).subspan(at, std::min(kEmbedSlice, inputs.size() - at)));
-    if (!slice) return error_of(slice.error());
-    std::ranges::move(*slice, std::back_inserter(vectors));
-  }
-  ticket.reset();  // before the client can send its next request
-  reply.respond({200,
-                 "application/json",
-                 openai::embeddings_json(core.served_name(), vectors, parsed->base64, tokens),
-                 {},
-                 share});
-  return std::nullopt;
-}
-
 std::optional<ApiError> tokenize(Reply& reply) {
   const Core& core = reply.core();
   auto parsed = openai::parse_tokenize(reply.request().body, reply.core().config.unknown_fields);
@@ -193,10 +130,6 @@ void post_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ti
 
 void post_chat_completion(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
   run_endpoint(chat_completion, std::move(reply), std::move(ticket));
-}
-
-void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket) {
-  run_endpoint(embedding, std::move(reply), std::move(ticket));
 }
 
 void post_tokenize(Reply& reply) {

@@ -13,6 +13,13 @@ void post_response(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Tick
 void post_ollama_chat(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_ollama_generate(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_embedding(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_score(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_rerank(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_ollama_embed(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+/// The older path, for one text.
+void post_ollama_embeddings(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_transcription(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
+void post_translation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::Ticket> ticket);
 void post_count_tokens(Reply& reply);
 void post_ollama_show(Reply& reply);
 /// /api/tags; with `running`, /api/ps.

@@ -11,13 +11,6 @@ namespace {
 
 using openai::ApiError;
 
-/// Without ":latest", which clients append to names that have no tag.
-std::string untagged(const Core& core, const std::string& name) {
-  constexpr std::string_view kLatest = ":latest";
-  const bool known = std::ranges::find(core.config.served_names, name) != core.config.served_names.end();
-  return !known && name.ends_with(kLatest) ? name.substr(0, name.size() - kLatest.size()) : name;
-}
-
 std::optional<ApiError> answer(std::shared_ptr<Reply>& reply, std::shared_ptr<Admission::Ticket>& ticket,
                                openai::ApiResult<ollama::OllamaRequest> parsed) {
   const Core& core = reply->core();

@@ -1,15 +1,19 @@
 // openapi.json describes exactly what the routes and the parsers accept.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "server/anthropic/request.h"
+#include "server/ollama/embed.h"
 #include "server/ollama/request.h"
 #include "server/openai/field_table.h"
 #include "server/openai/request.h"
 #include "server/openai/request_body.h"
+#include "server/openai/rerank.h"
+#include "server/openai/transcription.h"
 #include "server/pages.h"
 #include "server/responses/request.h"
 #include "server/routes.h"
@@ -79,6 +83,14 @@ const Endpoint kEndpoints[] = {
      R"("messages":[{"role":"user","content":"x"}])"},
     {"OllamaGenerateRequest",
      [](const std::string& body) { return error_of(ollama::parse_generate(body, {})); }, R"("prompt":"x")"},
+    {"ScoreRequest", [](const std::string& body) { return error_of(openai::parse_score(body)); },
+     R"("text_1":"x","text_2":"y")"},
+    {"RerankRequest", [](const std::string& body) { return error_of(openai::parse_rerank(body)); },
+     R"("query":"x","documents":["y"])"},
+    {"OllamaEmbedRequest", [](const std::string& body) { return error_of(ollama::parse_embed(body)); },
+     R"("input":"x")"},
+    {"OllamaEmbeddingsRequest",
+     [](const std::string& body) { return error_of(ollama::parse_embeddings(body)); }, R"("prompt":"x")"},
     {"DetokenizeRequest", [](const std::string& body) { return error_of(openai::parse_detokenize(body)); },
      R"("tokens":[1])"},
 };
@@ -121,6 +133,12 @@ TEST_F(OpenApi, HasEveryFieldThatAParserKnows) {
           << endpoint.schema << " has " << field << ", which the parser does not know";
     }
   }
+}
+
+TEST_F(OpenApi, HasEveryFieldOfAForm) {
+  const auto fields = openai::transcription_fields();
+  EXPECT_EQ(properties(schema("TranscriptionRequest")), Names(fields.begin(), fields.end()));
+  EXPECT_TRUE(std::ranges::is_sorted(fields));
 }
 
 TEST_F(OpenApi, HasEveryFieldOfAMessage) {

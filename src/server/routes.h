@@ -31,6 +31,12 @@ enum class Route : uint8_t {
   ollama_version,   ///< /api/version
   tokenize,
   detokenize,
+  transcriptions,     ///< /v1/audio/transcriptions
+  translations,       ///< /v1/audio/translations
+  score,              ///< /v1/score and vLLM's /score
+  rerank,             ///< /v1/rerank, Cohere's /v2/rerank and vLLM's /rerank
+  ollama_embed,       ///< /api/embed
+  ollama_embeddings,  ///< /api/embeddings
 };
 
 struct RouteInfo {
@@ -38,6 +44,7 @@ struct RouteInfo {
   std::string_view path;
   bool post = false;  ///< false: GET and HEAD
   bool open = false;  ///< needs no key
+  bool form = false;  ///< the body is a form (multipart/form-data), else JSON
 };
 
 /// All routes except /v1/models/{id}. openapi.json describes each; a test checks that the two agree.

@@ -56,7 +56,7 @@ class Router {
  private:
   void route(const std::shared_ptr<Reply>& reply);
   void get(Reply& reply, Route route);
-  void post(const std::shared_ptr<Reply>& reply, Route route);
+  void post(const std::shared_ptr<Reply>& reply, const RouteInfo& route);
   void post_admitted(const std::shared_ptr<Reply>& reply, Route route);
   /// Runs `task` at once, or with `elsewhere` on a worker thread.
   void work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::function<void(Reply&)> task);
@@ -101,7 +101,7 @@ void Router::route(const std::shared_ptr<Reply>& reply) {
     return reply->respond(std::move(response));
   }
   if (route->post)
-    post(reply, route->route);
+    post(reply, *route);
   else
     get(*reply, route->route);
 }
@@ -195,11 +195,40 @@ void Router::work(const std::shared_ptr<Reply>& reply, bool elsewhere, std::func
   });
 }
 
-void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
+/// Whether a browser sent the request for a page of another site: forms need no preflight.
+bool is_foreign(const ServiceConfig& config, const http::Request& request) {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return false;
+  const size_t host = origin.find("://");
+  if (host != std::string_view::npos && same_letters(origin.substr(host + 3), request.header("host")))
+    return false;
+  const auto& allowed = config.cors_origins;
+  return std::ranges::find(allowed, "*") == allowed.end() &&
+         std::ranges::find(allowed, origin) == allowed.end();
+}
+
+/// A 415 or 403 for a body that is not what the path takes.
+std::optional<openai::ApiError> check_type(const Core& core, const http::Request& request, bool form) {
+  const std::string_view type = request.header("content-type");
   // A page of another site can send some other types without a preflight.
-  if (!is_json(reply->request().header("content-type")))
-    return reply->error({415, "the body must be JSON; send \"Content-Type: application/json\"", "",
-                         "unsupported_media_type"});
+  if (!form && !is_json(type))
+    return openai::ApiError{415, "the body must be JSON; send \"Content-Type: application/json\"", "",
+                            "unsupported_media_type"};
+  if (!form) return std::nullopt;
+  if (!same_letters(trimmed(type.substr(0, type.find(';'))), "multipart/form-data"))
+    return openai::ApiError{415,
+                            "the body must be a form with a file; send \"Content-Type: multipart/form-data; "
+                            "boundary=...\"",
+                            "", "unsupported_media_type"};
+  if (is_foreign(core.config, request))
+    return openai::ApiError{403, "pages of this Origin may not send forms; start with --allowed-origins", "",
+                            "origin_not_allowed"};
+  return std::nullopt;
+}
+
+void Router::post(const std::shared_ptr<Reply>& reply, const RouteInfo& info) {
+  if (const auto error = check_type(*core_, reply->request(), info.form)) return reply->error(*error);
+  const Route route = info.route;
   if (const auto coding = trimmed(reply->request().header("content-encoding"));
       !coding.empty() && !same_letters(coding, "identity"))
     return reply->error({415, "the body must not be compressed; send it without Content-Encoding", "",
@@ -213,6 +242,12 @@ void Router::post(const std::shared_ptr<Reply>& reply, Route route) {
     case Route::responses:
     case Route::ollama_chat:
     case Route::ollama_generate:
+    case Route::transcriptions:
+    case Route::translations:
+    case Route::score:
+    case Route::rerank:
+    case Route::ollama_embed:
+    case Route::ollama_embeddings:
     case Route::embeddings: return post_admitted(reply, route);
     case Route::count_tokens: return work(reply, large, post_count_tokens);
     case Route::ollama_show: return post_ollama_show(*reply);
@@ -232,18 +267,36 @@ Task task_of(Route route) {
     case Route::responses: return post_response;
     case Route::ollama_chat: return post_ollama_chat;
     case Route::ollama_generate: return post_ollama_generate;
+    case Route::score: return post_score;
+    case Route::rerank: return post_rerank;
+    case Route::ollama_embed: return post_ollama_embed;
+    case Route::ollama_embeddings: return post_ollama_embeddings;
+    case Route::transcriptions: return post_transcription;
+    case Route::translations: return post_translation;
     default: return post_completion;
   }
 }
 
+/// Whether the route needs an encoder.
+bool is_of_encoders(Route route) {
+  return route == Route::embeddings || route == Route::score || route == Route::rerank ||
+         route == Route::ollama_embed || route == Route::ollama_embeddings;
+}
+
 void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
-  const bool embeds = route == Route::embeddings;
+  const bool embeds = is_of_encoders(route);
+  const bool takes_audio = route == Route::transcriptions || route == Route::translations;
+  if (takes_audio != core_->config.audio.has_value())
+    return reply->error(
+        openai::bad_request(takes_audio ? "this model takes no audio; transcripts are made by Whisper models"
+                                        : "this model takes audio, not text; use /v1/audio/transcriptions"));
   if (!core_->engine && !embeds)
     return reply->error(
-        openai::bad_request("this model is an encoder, which generates no text; use /v1/embeddings"));
+        openai::bad_request("this model is an encoder, which generates no text; use /v1/embeddings, "
+                            "/v1/score or /v1/rerank"));
   if (!core_->embedder && embeds)
-    return reply->error(
-        openai::bad_request("this model generates text and has no embeddings; use /v1/completions"));
+    return reply->error(openai::bad_request(
+        "this model generates text and has no embeddings and scores; use /v1/completions"));
   const auto deadlines = Deadlines::of(core_->config, reply->request().header("x-request-timeout"));
   if (!deadlines) return reply->error(deadlines.error());
   reply->set_deadlines(*deadlines);
@@ -255,7 +308,7 @@ void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
     return reply->error(overloaded(verdict));
   }
   const auto task = task_of(route);
-  work(reply, embeds || reply->request().body.size() > kSmallBody,
+  work(reply, embeds || takes_audio || reply->request().body.size() > kSmallBody,
        [reply, task, ticket = std::move(ticket)](Reply&) mutable { task(reply, std::move(ticket)); });
 }
 
@@ -265,7 +318,9 @@ class ServiceImpl final : public Service {
       : core_(std::move(core)),
         queue_(workers),
         router_(std::make_shared<Router>(core_, queue_)),
-        ticker_([this] { tick(); }) {}
+        ticker_([this] { tick(); }) {
+    core_->workers = &queue_;
+  }
 
   ~ServiceImpl() override {
     {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "audio/log_mel.h"
+#include "audio/whisper.h"
 #include "fovea/embed.h"
 #include "fovea/engine.h"
 #include "server/host_rule.h"
@@ -20,6 +22,18 @@ namespace fovea::server {
 struct TextEncoder {
   std::vector<int32_t> decoder_prompt;  ///< the tokens that each answer begins with
   size_t longest = 0;                   ///< maximum number of encoder tokens
+};
+
+/// Settings for a model with audio input (Whisper).
+struct AudioInput {
+  LogMelConfig input;
+  WhisperTokens tokens;
+  int steps = 0;                        ///< positions of the encoder's output for one window
+  std::vector<int32_t> decoder_prompt;  ///< of a model without Whisper's tokens
+
+  int64_t frames_a_step() const { return input.frames() / steps; }
+  double frame_seconds() const { return static_cast<double>(input.hop_length) / input.sample_rate; }
+  double step_seconds() const { return static_cast<double>(frames_a_step()) * frame_seconds(); }
 };
 
 struct ServiceConfig {
@@ -45,6 +59,7 @@ struct ServiceConfig {
   bool draft_metrics = false, draft_positions = false;
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;
   std::optional<TextEncoder> encoder;
+  std::optional<AudioInput> audio;                      ///< not with `encoder`
   std::function<http::ConnectionCounts()> connections;  ///< for /metrics and /server_info; null = none
 };
 

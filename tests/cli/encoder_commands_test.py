@@ -222,10 +222,10 @@ class EncoderDecoder(unittest.TestCase):
             self.assertIn("this model takes at most 1 seconds", run("generate", "--audio", sound, *flags).stderr)
             self.assertIn("reads text, not audio", run("generate", "--model", BART, "--audio", sound).stderr)
 
-    def test_no_server_hears(self):
+    def test_a_server_needs_the_preprocessor(self):
         result = run("serve", "--port", "0", "--model", WHISPER)
         self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn("takes audio, and no endpoint of the server accepts it; transcribe with fovea generate --audio FILE.wav", result.stderr)
+        self.assertIn("preprocessor_config.json: missing", result.stderr)
         self.assertNotIn("ready", result.stderr)
 
 

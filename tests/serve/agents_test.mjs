@@ -253,6 +253,23 @@ describe("Ollama's client", { skip: !ollama }, () => {
     assert.equal((await api.generate({ model, prompt: "" })).done_reason, "load");
   });
 
+  test("embeddings", async () => {
+    const encoder = await startServer(program, "--served-model-name", "bert", "--model", join(templates, "../../goldens/bert_d8_fp32"));
+    try {
+      const of = new ollama.Ollama({ host: encoder.url });
+      const { embeddings, prompt_eval_count } = await of.embed({ model: "bert", input: ["a", "bc"] });
+      assert.equal(prompt_eval_count, 3);
+      for (const vector of embeddings) assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-5);
+      const { embedding } = await of.embeddings({ model: "bert", prompt: "a" });
+      const length = Math.hypot(...embedding);
+      embedding.forEach((value, d) => assert.ok(Math.abs(value / length - embeddings[0][d]) < 1e-5));
+      await assert.rejects(of.embed({ model: "none", input: "a" }), /does not exist/);
+      await assert.rejects(of.chat({ ...ask, model: "bert" }), /encoder/);
+    } finally {
+      await encoder.stop();
+    }
+  });
+
   test("tools and forms", async () => {
     const formed = await api.chat({ ...ask, format: parameters, options: { ...options, num_predict: 80 } });
     assert.ok(["Oslo", "Rome"].includes(JSON.parse(formed.message.content).city));

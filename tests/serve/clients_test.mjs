@@ -2,7 +2,7 @@
 // Usage: clients_test.mjs PROGRAM GOLDENS
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -451,6 +451,56 @@ describe("a model that reads a text before it writes one", () => {
     await refused({ prompt: "a b ".repeat(5000) }, "prompt", "context_length_exceeded");
     await refused({ max_tokens: 100_000 }, "prompt", "context_length_exceeded");
     await assert.rejects(api.chat.completions.create({ model, messages: ask("Hi") }), /use \/v1\/completions/);
+  });
+});
+
+describe("Whisper", () => {
+  let server, api, folder, sound;
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), "fovea-whisper-"));
+    cpSync(`${goldens}/whisper_d16_bf16`, folder, { recursive: true });
+    const input = { feature_size: 12, chunk_length: 1, hop_length: 200, n_fft: 400, sampling_rate: 16000 };
+    writeFileSync(join(folder, "preprocessor_config.json"), JSON.stringify(input));
+    sound = readFileSync(`${goldens}/log_mel/audio.wav`);
+    server = await startServer(program, "--model", folder, "--served-model-name", "whisper-1");
+    api = client(server);
+  });
+  after(async () => {
+    await server?.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  // A WAV file of 16000 Hz, as the first tenths of a second of the recorded one.
+  const file = (bytes = 12_000) => {
+    const head = Buffer.from(sound.subarray(0, 44));
+    head.writeUInt32LE(16000, 24);
+    head.writeUInt32LE(bytes, 40);
+    return openai.toFile(Buffer.concat([head, sound.subarray(44, 44 + bytes)]), "speech.wav", { type: "audio/wav" });
+  };
+
+  test("a file is transcribed as by `fovea generate`", async () => {
+    const path = join(folder, "speech.wav");
+    writeFileSync(path, Buffer.from(await (await file()).arrayBuffer()));
+    const flags = ["generate", "--model", folder, "--audio", path, "--json", "--temperature", "0", "--max-tokens", "32"];
+    const offline = JSON.parse(execFileSync(program, flags, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })).text.trim();
+    const asked = { file: await file(), model: "whisper-1" };
+    const whole = await api.audio.transcriptions.create(asked);
+    assert.equal(whole.text, offline);
+    assert.equal(whole.usage.type, "duration");
+    assert.equal((await api.audio.transcriptions.create({ ...asked, response_format: "text" })).trim(), offline);
+    const events = await collect(await api.audio.transcriptions.create({ ...asked, stream: true }));
+    assert.equal(events.at(-1).type, "transcript.text.done");
+    assert.equal(events.at(-1).text, offline);
+    assert.equal(events.slice(0, -1).map((event) => event.delta).join(""), offline);
+  });
+
+  test("errors have the client's classes", async () => {
+    const asked = { file: await file(), model: "whisper-1" };
+    const noise = await openai.toFile(Buffer.from("ID3 not audio"), "speech.mp3");
+    await assert.rejects(api.audio.transcriptions.create({ ...asked, file: noise }), (error) => error instanceof openai.BadRequestError && error.param === "file");
+    await assert.rejects(api.audio.transcriptions.create({ ...asked, model: "none" }), openai.NotFoundError);
+    await assert.rejects(api.audio.transcriptions.create({ ...asked, response_format: "srt" }), openai.BadRequestError);
+    await assert.rejects(api.audio.translations.create(asked), openai.BadRequestError);
+    await assert.rejects(api.chat.completions.create({ model: "whisper-1", messages: ask("Hi") }), openai.BadRequestError);
   });
 });
 

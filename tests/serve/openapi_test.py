@@ -25,6 +25,7 @@ REQUESTS = {  # for the endpoints that the demo model supports
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],
     "/detokenize": [{"tokens": [300, 301]}],
 }
+OTHER_MODELS = {"encoders", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/audio/transcriptions", "/v1/audio/translations"}
 BAD = {"/v1/chat/completions": {"messages": []}, "/v1/completions": {"prompt": 1}, "/tokenize": {}, "/detokenize": {"tokens": "x"}}
 
 
@@ -54,7 +55,7 @@ class OpenApi(unittest.TestCase):
                 for body in REQUESTS.get(path, [None]):
                     with self.subTest(path=path, body=body):
                         if method == "post" and body is None:
-                            self.assertEqual(path, "/v1/embeddings")
+                            self.assertIn(operation["tags"][0] if path not in OTHER_MODELS else path, OTHER_MODELS)
                             continue
                         if body is not None:
                             self.check(body, self.schema_of(operation["requestBody"]))
@@ -68,6 +69,13 @@ class OpenApi(unittest.TestCase):
                 body = {"input": ["a", "b"], "encoding_format": form}
                 self.check(body, "EmbeddingRequest")
                 self.check(encoder.post("/v1/embeddings", body).json(), "EmbeddingList")
+            for path, body in (("/v1/score", {"text_1": "a", "text_2": ["b", "c"]}), ("/score", {"queries": ["a"], "documents": ["b"]}),
+                               ("/v1/rerank", {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1}), ("/v2/rerank", {"query": "a", "documents": ["b"]}),
+                               ("/rerank", {"query": "a", "documents": ["b"], "return_documents": True}),
+                               ("/api/embed", {"input": ["a"], "truncate": True}), ("/api/embeddings", {"prompt": "a"})):
+                operation = self.document["paths"][path]["post"]
+                self.check(body, self.schema_of(operation["requestBody"]))
+                self.check(encoder.post(path, body).json(), self.schema_of(operation["responses"]["200"]))
             self.check(encoder.get("/server_info").json(), "ServerInfo")
 
     def test_streams(self):

@@ -25,6 +25,8 @@ class StubEngine final : public Engine {
     bool chat = true;
     int threads = 0;     ///< EngineInfo::threads
     MachineFloor floor;  ///< result of measure_floor(); rates of 0 = an error
+    /// The whole answer to a request (its text, tokens and log probabilities); null = letters.
+    std::function<RequestOutput(const GenerateRequest&)> script = nullptr;
   };
 
   explicit StubEngine(const Options& options) : options_(options) {
@@ -112,6 +114,7 @@ class StubEngine final : public Engine {
       answer.max_tokens = std::min(request.sampling.max_tokens.value_or(16), room);
       // The step of a prompt that begins with byte 0 fails.
       answer.fails = request.prompt_ids.front() == 0;
+      if (options_.script) answer.scripted = options_.script(request);
       arrived_.push_back(std::move(answer));
       ++submitted_;
     }
@@ -163,6 +166,7 @@ class StubEngine final : public Engine {
     RequestOutput output;
     int max_tokens = 0;
     bool fails = false;
+    std::optional<RequestOutput> scripted;
   };
 
   void run() {
@@ -233,6 +237,13 @@ class StubEngine final : public Engine {
     if (answer.fails) {
       output.finish = FinishReason::error;
       output.error = {ErrorCode::internal, "secret internals at 0xdeadbeef"};
+    } else if (answer.scripted) {
+      output.text = answer.scripted->text;
+      output.token_ids = answer.scripted->token_ids;
+      output.logprobs = answer.scripted->logprobs;
+      output.prompt_logprobs = answer.scripted->prompt_logprobs;
+      output.completion_tokens = static_cast<int>(output.token_ids.size());
+      output.finish = FinishReason::stop;
     } else {
       const char c = static_cast<char>('a' + output.completion_tokens % 26);
       output.text = c;

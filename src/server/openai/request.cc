@@ -5,6 +5,8 @@
 #include "engine/validate_sampling.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/messages.h"
+#include "server/openai/rerank.h"
+#include "server/openai/transcription.h"
 
 namespace fovea::openai {
 namespace {
@@ -247,6 +249,11 @@ std::vector<ReadFields> read_fields() {
   add("/v1/completions", CompletionRequest(),
       [&](Fields& fields, auto& out) { read_completion(fields, options, out); });
   add("/v1/embeddings", EmbeddingRequest(), read_embedding);
+  all.push_back({"/v1/rerank", rerank_fields()});
+  all.push_back({"/v1/score", score_fields()});
+  const auto form = transcription_fields();
+  for (const char* path : {"/v1/audio/transcriptions", "/v1/audio/translations"})
+    all.push_back({path, {form.begin(), form.end()}});
   add("/tokenize", TokenizeRequest(), read_tokenize);
   add("/detokenize", DetokenizeRequest(), read_detokenize);
   return all;
