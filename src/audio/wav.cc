@@ -1,5 +1,6 @@
 #include "audio/wav.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,21 @@ constexpr uint16_t kPcm = 1, kFloat = 3, kExtensible = 0xfffe;
 constexpr uint32_t kUnknownSize = 0xffffffff;  // left by programs that write to a pipe
 
 using Bytes = std::span<const std::byte>;
+
+/// What a file that is not WAV begins with; "" = unknown.
+std::string_view container_of(Bytes bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
+                              std::min<size_t>(bytes.size(), 12));
+  if (text.starts_with("ID3") || text.starts_with("\xff\xfb") || text.starts_with("\xff\xf3")) return "MP3";
+  if (text.starts_with("\xff\xf1") || text.starts_with("\xff\xf9")) return "AAC";
+  if (text.starts_with("fLaC")) return "FLAC";
+  if (text.starts_with("OggS")) return "Ogg";
+  if (text.starts_with("\x1a\x45\xdf\xa3")) return "WebM or Matroska";
+  if (text.starts_with("RF64")) return "RF64";
+  if (text.starts_with("FORM")) return "AIFF";
+  if (text.substr(std::min<size_t>(text.size(), 4)).starts_with("ftyp")) return "MP4 or M4A";
+  return "";
+}
 
 /// Little-endian, `count` bytes at `at`; the caller has checked the bounds.
 uint64_t read_uint(Bytes bytes, size_t at, size_t count) {
@@ -88,7 +104,9 @@ double read_sample(Bytes data, size_t at, const WavFormat& f) {
 
 Result<WavFile> WavFile::parse(Bytes bytes, const std::string& name) {
   if (bytes.size() < 12 || tag_at(bytes, 0) != "RIFF" || tag_at(bytes, 8) != "WAVE")
-    return unsupported(name + ": not a WAV file (RIFF ... WAVE)" + kConvert);
+    return unsupported(name + ": not a WAV file (RIFF ... WAVE)" +
+                       (container_of(bytes).empty() ? "" : " but " + std::string(container_of(bytes))) +
+                       kConvert);
   // The RIFF size is ignored: streaming writers leave 0 or 2^32 - 1 there.
   WavFile file;
   file.name_ = name;

@@ -1,5 +1,6 @@
 #include "cli/encoder_rows.h"
 
+#include "audio/resample.h"
 #include "audio/wav.h"
 #include "model/decoder_prompt.h"
 
@@ -8,13 +9,13 @@ namespace {
 
 Result<std::vector<float>> features_of(const std::string& path, const LogMelConfig& config) {
   FOVEA_TRY(audio, load_wav(path, config.chunk_length));
-  if (audio.sample_rate != config.sample_rate)
-    return unsupported(path + ": its sample rate is " + std::to_string(audio.sample_rate) +
-                       " Hz; this model takes " + std::to_string(config.sample_rate) +
-                       " Hz: resample it, for instance with ffmpeg -i IN -ar " +
-                       std::to_string(config.sample_rate) + " -ac 1 OUT.wav");
-  auto features = log_mel(config, audio.samples);
-  if (!features) return Error{features.error().code, path + ": " + features.error().message};
+  const auto named = [&](const Error& error) { return Error{error.code, path + ": " + error.message}; };
+  const auto resampler = Resampler::create(audio.sample_rate, config.sample_rate);
+  if (!resampler) return named(resampler.error());
+  auto features = log_mel(
+      config,
+      resampler->run(audio.samples, 0, 0, resampler->outputs(static_cast<int64_t>(audio.samples.size()))));
+  if (!features) return named(features.error());
   return features;
 }
 

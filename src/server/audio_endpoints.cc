@@ -29,12 +29,9 @@ std::optional<ApiError> plan_for(const Core& core, TranscriptionPlan& plan) {
   const AudioInput& model = *core.config.audio;
   const openai::TranscriptionRequest& request = plan.request;
   const WavFile& audio = plan.audio;
-  if (audio.sample_rate() != model.input.sample_rate)
-    return bad_request("file: its sample rate is " + std::to_string(audio.sample_rate()) +
-                           " Hz; this model takes " + std::to_string(model.input.sample_rate) +
-                           " Hz: resample it, for instance with ffmpeg -i IN -ar " +
-                           std::to_string(model.input.sample_rate) + " -ac 1 OUT.wav",
-                       "file");
+  auto resampler = Resampler::create(audio.sample_rate(), model.input.sample_rate);
+  if (!resampler) return bad_request("file: " + resampler.error().message, "file");
+  plan.resampler = *std::move(resampler);
   if (audio.samples() == 0) return bad_request("file: it has no samples", "file");
   if (!request.language.empty()) {
     const WhisperLanguage* language = find_whisper_language(request.language);
@@ -52,7 +49,7 @@ std::optional<ApiError> plan_for(const Core& core, TranscriptionPlan& plan) {
   }
   if (plan.translate && (!model.tokens.translate || model.tokens.languages.empty()))
     return bad_request("this model does not translate; use /v1/audio/transcriptions");
-  const bool long_audio = audio.samples() > model.input.window_samples();
+  const bool long_audio = plan.samples() > model.input.window_samples();
   plan.times = long_audio || request.timed();
   if (plan.times && !model.tokens.first_time)
     return bad_request(
@@ -88,9 +85,6 @@ std::optional<ApiError> transcribe(std::shared_ptr<Reply>& reply, std::shared_pt
   plan.audio = *audio;
   plan.translate = translate;
   if (auto error = plan_for(core, plan)) return error;
-  // The body is held until the answer has ended.
-  plan.share = std::make_shared<AnswerShare>(core.answers);
-  if (!plan.share->grow(static_cast<int64_t>(reply->request().body.size()))) return answers_full();
   if (const auto verdict = ticket->set_prompt_tokens(core.config.audio->steps);
       verdict != Admission::Verdict::admitted)
     return overloaded(verdict);

@@ -59,6 +59,9 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   void abort_stream();
   /// tick() ends the request with an error after a deadline. Call once, before the request is processed.
   void set_deadlines(const Deadlines& deadlines);
+  /// Keeps `share` until the answer has been sent: the memory of a body that stays until then.
+  void hold(std::shared_ptr<AnswerShare> share) { share_ = std::move(share); }
+  const std::shared_ptr<AnswerShare>& share() const { return share_; }
   /// The engine has started the request: the queue timeout no longer applies.
   void set_started() { started_.store(true); }
   void abort() override {}  // the job that computes the answer reports the error
@@ -83,7 +86,8 @@ class Reply final : public Job, public std::enable_shared_from_this<Reply> {
   std::atomic<bool> started_{false}, expired_{false};
   std::optional<Deadlines> deadlines_;
   http::Headers headers_;  // from add_header()
-  std::mutex mutex_;       // guards the two members below
+  std::shared_ptr<AnswerShare> share_;
+  std::mutex mutex_;  // guards the two members below
   bool dropped_ = false;
   std::function<void()> on_drop_;
 };

@@ -297,6 +297,14 @@ void Router::post_admitted(const std::shared_ptr<Reply>& reply, Route route) {
   if (!core_->embedder && embeds)
     return reply->error(openai::bad_request(
         "this model generates text and has no embeddings and scores; use /v1/completions"));
+  if (takes_audio) {
+    // Uploads are large, and stay in memory until they are answered.
+    reply->hold(std::make_shared<AnswerShare>(core_->answers));
+    if (!reply->share()->grow(static_cast<int64_t>(reply->request().body.size()))) {
+      if (core_->metrics) core_->metrics->refused(503);
+      return reply->error(answers_full());
+    }
+  }
   const auto deadlines = Deadlines::of(core_->config, reply->request().header("x-request-timeout"));
   if (!deadlines) return reply->error(deadlines.error());
   reply->set_deadlines(*deadlines);

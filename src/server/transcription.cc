@@ -67,10 +67,10 @@ void Transcription::next_window() {
 std::optional<ApiError> Transcription::compute_features() {
   const profile::Range range("log-mel");
   const LogMelConfig& input = model().input;
-  const int64_t all = std::max<int64_t>(plan_.audio.samples() / input.hop_length, 1);
+  const int64_t all = std::max<int64_t>(plan_.samples() / input.hop_length, 1);
   frames_ = std::min(input.frames(), all - seek_);
-  const int64_t first = seek_ * input.hop_length, left = plan_.audio.samples() - first;
-  auto samples = plan_.audio.read(first, std::min(left, input.window_samples()));
+  const int64_t first = seek_ * input.hop_length, left = plan_.samples() - first;
+  auto samples = read_resampled(plan_.audio, plan_.resampler, first, std::min(left, input.window_samples()));
   if (!samples) return openai::bad_request(samples.error().message, "file");
   auto features = log_mel(input, *samples);
   if (!features) return error_of(features.error());
@@ -235,7 +235,7 @@ std::optional<ApiError> Transcription::emit(std::string_view text) {
   if (transcript_.text.empty() && whole.empty()) held_.clear();
   if (whole.empty()) return std::nullopt;
   transcript_.text += whole;
-  if (!plan_.share->grow(static_cast<int64_t>(whole.size()))) return answers_full();
+  if (!reply_->share()->grow(static_cast<int64_t>(whole.size()))) return answers_full();
   if (!streams_) return std::nullopt;
   last_write_ = Clock::now();
   if (!reply_->write(openai::transcript_delta(whole))) {
@@ -289,7 +289,7 @@ std::optional<ApiError> Transcription::keep_segments() {
     context_.insert(context_.end(), part.tokens.begin(), part.tokens.end());
     const auto bytes = static_cast<int64_t>(text.size() + part.tokens.size() * sizeof(int32_t) +
                                             sizeof(openai::TranscriptSegment));
-    if (!plan_.share->grow(bytes)) return answers_full();
+    if (!reply_->share()->grow(bytes)) return answers_full();
     transcript_.segments.push_back({seek, begin + static_cast<double>(part.start) * step,
                                     begin + static_cast<double>(part.end) * step, std::move(text),
                                     part.tokens, logprob, silence});
@@ -306,7 +306,7 @@ void Transcription::end_window() {
     more = true;
   } else if (plan_.times) {
     if (const auto error = keep_segments()) return fail(*error);
-    more = seek_ < plan_.audio.samples() / model().input.hop_length;
+    more = seek_ < plan_.samples() / model().input.hop_length;
   }
   if (ended_) return;  // the client has gone
   if (!more) return finish();
@@ -330,7 +330,7 @@ void Transcription::finish() {
                    std::string(openai::transcript_type(format)),
                    openai::transcript_text(format, transcript_),
                    {},
-                   plan_.share});
+                   reply_->share()});
 }
 
 void Transcription::fail(const ApiError& error) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "audio/resample.h"
 #include "audio/wav.h"
 #include "server/openai/transcription.h"
 #include "server/reply.h"
@@ -15,11 +16,14 @@ namespace fovea::server {
 struct TranscriptionPlan {
   openai::TranscriptionRequest request;
   WavFile audio;
+  Resampler resampler;          ///< to the model's rate
   std::string language;         ///< its code; "" = the first window tells, or the model has none
   std::vector<int32_t> prompt;  ///< text before the transcript, in tokens
   bool translate = false;
-  bool times = false;                  ///< decode with timestamps; else the audio is one window
-  std::shared_ptr<AnswerShare> share;  ///< of Core::answers
+  bool times = false;  ///< decode with timestamps; else the audio is one window
+
+  /// The audio's samples at the model's rate.
+  int64_t samples() const { return resampler.outputs(audio.samples()); }
 };
 
 /// Lives until its answer has ended and the engine holds no reference. Windows are prepared on worker

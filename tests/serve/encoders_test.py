@@ -92,7 +92,7 @@ class Transcripts(unittest.TestCase):
         return row["text"].strip(" \t\r\n")
 
     def test_text_is_that_of_generate(self):
-        for audio in (wav(0.5), wav(1), wav(0.3, 8), wav(0.3, 24), wav(0.3, 32, 1, 2), wav(0.3, 32, 3), wav(0.3, 64, 3, 2)):
+        for audio in (wav(0.5), wav(1), wav(0.3, 8), wav(0.3, 24), wav(0.3, 32, 1, 2), wav(0.3, 32, 3), wav(0.3, 64, 3, 2), wav(0.4, rate=48000), wav(0.4, rate=11025)):
             answer = send(self.server, file=audio, model="whisper", temperature=0)
             self.assertEqual(answer.status, 200, answer)
             self.assertEqual(answer.json()["text"], self.offline(audio))
@@ -106,8 +106,8 @@ class Transcripts(unittest.TestCase):
 
     def test_refusals(self):
         for fields, status, part in (
-                ({"file": wav(2)}, 400, "at most 1 seconds"), ({"file": wav(0.1, rate=8000)}, 400, "8000 Hz; this model takes 16000 Hz"),
-                ({"file": b"ID3" + bytes(50)}, 400, "not a WAV file"), ({"file": b"fLaC" + bytes(50)}, 400, "ffmpeg"),
+                ({"file": wav(2)}, 400, "at most 1 seconds"), ({"file": wav(0.1, rate=7999)}, 400, "7999 Hz can't be converted to 16000 Hz"),
+                ({"file": b"ID3" + bytes(50)}, 400, "not a WAV file"), ({"file": b"fLaC" + bytes(50)}, 400, "but FLAC; convert it, for instance with ffmpeg"),
                 ({"file": wav(0.1)[:-7]}, 400, "was it cut off?"), ({"file": wav(0.1), "model": "other"}, 404, "does not exist"),
                 ({"file": wav(0.1), "response_format": "vtt"}, 400, "no timestamp tokens"), ({"file": bytes(300_000)}, 413, "allowed 200000 bytes"),
                 ({"file": wav(0.1), "langauge": "en"}, 400, "language"), ({}, 400, "no part")):

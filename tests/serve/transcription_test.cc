@@ -338,10 +338,10 @@ TEST_F(TranscriptionTest, RefusalsNameTheField) {
   };
   refused({{"model", "whisper"}}, "file is missing", "file");
   refused({{"file", ""}}, "not a WAV file", "file");
-  refused({{"file", "ID3\x03"}}, "not a WAV file", "file");
+  refused({{"file", "ID3\x03"}}, "not a WAV file (RIFF ... WAVE) but MP3", "file");
   refused({{"file", file.substr(0, 60)}}, "was it cut off?", "file");
   refused({{"file", wav({})}}, "no samples", "file");
-  refused({{"file", wav(sound(1), 8000)}}, "8000 Hz; this model takes 1000 Hz", "file");
+  refused({{"file", wav(sound(1), 7999)}}, "7999 Hz can't be converted to 1000 Hz", "file");
   refused({{"file", file}, {"file", file}}, "given twice", "file");
   refused({{"file", file}, {"language", "xx"}}, "language is", "language");
   refused({{"file", file}, {"language", "fr"}}, "does not know it", "language");
