@@ -53,14 +53,15 @@ struct AttentionSpec {
   int page_size = 0;      ///< tokens per page; 0 = not given, the backend's preferred size is used
   bool has_sink = false;  ///< learned per-head sink logits (AttentionArgs::sinks)
   bool lse_includes_sink = false;
-  bool has_alibi = false;  ///< AttentionArgs::alibi_slopes
-  bool use_mla = false;    ///< absorbed: num_kv_heads 1, head_dim 576, v_head_dim 512 (docs/architecture.md)
-  bool use_sparse = false;
+  bool has_alibi = false;   ///< AttentionArgs::alibi_slopes
+  bool use_mla = false;     ///< absorbed: num_kv_heads 1, head_dim 576, v_head_dim 512 (docs/architecture.md)
+  bool use_sparse = false;  ///< each row sees the keys that AttentionArgs::chosen lists
   /// Without absorption (unabsorbed_spec()): a query head's dimensions without and with RoPE, and those of V.
   int mla_nope_head_dim = 0, mla_rope_head_dim = 0, mla_v_head_dim = 0;
   /// Features needed beyond the fields above: dcp, pcp, kv_connector, per_head_scales, verify, ...
   FeatureSet needs;
   bool fp64_accumulate = false;  ///< TORCH_NATIVE only: the reference of the tests
+  int sparse_topk = 0;           ///< use_sparse: entries of each row's list, at least 1
 
   bool operator==(const AttentionSpec&) const = default;
 };

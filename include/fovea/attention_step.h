@@ -147,6 +147,11 @@ struct AttentionArgs {
   KvView kv;
   const float* sinks = nullptr;         ///< [Hq]
   const float* alibi_slopes = nullptr;  ///< [Hq]
+  /// Sparse attention: [Tq, sparse_topk] positions of the keys that each row sees in its sequence, none
+  /// twice. The mask doesn't apply. Entries outside of the sequence's keys, such as -1, are none. A row's
+  /// sums run in the order of its list.
+  const int32_t* chosen = nullptr;
+  int64_t chosen_row_stride = 0;
 
   /// Offset of a head of a row, in elements; `dim` is D for Q, Dv for O.
   int64_t q_offset(int64_t row, int64_t head, int dim) const {

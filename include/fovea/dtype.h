@@ -37,7 +37,7 @@ enum class KvCacheDType : uint8_t {
   fp8_e4m3,  // e4m3fn, one scale for K and one for V of a layer
   fp8_e5m2,  // likewise
   fp8_inc,
-  fp8_ds_mla,
+  fp8_ds_mla,  // records of sparse MLA: e4m3 latent with a scale for 128 elements, bf16 RoPE part (656 bytes)
   nvfp4_ds_mla,
   int8_per_token_head,  // symmetric int8, a scale for each (token, kv head) of K and of V
   fp8_per_token_head,
@@ -67,7 +67,8 @@ constexpr KvCacheDType resolve(KvCacheDType dtype, DType model) {
   return dtype;
 }
 
-/// Bytes of one stored element; 0 = a type that this library does not store, or auto.
+/// Bytes of one stored element; 0 = a type that this library does not store, or auto. Elements of fp8_ds_mla
+/// are bytes: its strides count them, and a record has more of them than dimensions (656 for 512 + 64).
 constexpr size_t size_of(KvCacheDType dtype) {
   switch (dtype) {
     case KvCacheDType::float32: return 4;
@@ -75,6 +76,7 @@ constexpr size_t size_of(KvCacheDType dtype) {
     case KvCacheDType::bfloat16: return 2;
     case KvCacheDType::fp8_e4m3:
     case KvCacheDType::fp8_e5m2:
+    case KvCacheDType::fp8_ds_mla:
     case KvCacheDType::int8_per_token_head: return 1;
     default: return 0;
   }

@@ -7,6 +7,7 @@
 #include "attention/kv_view.h"
 #include "fovea/attention.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {
@@ -107,6 +108,9 @@ Status check_latent(const AttentionSpec& spec) {
     return invalid("MLA with " + str(spec.num_kv_heads) +
                    " KV heads; its heads share one record per token: use 1, or without absorption use_mla = "
                    "false");
+  if (spec.use_sparse && spec.sparse_topk < 1)
+    return invalid("sparse MLA with sparse_topk = " + str(spec.sparse_topk) +
+                   "; give the number of keys that AttentionArgs::chosen lists for each row, at least 1");
   if (spec.v_head_dim > spec.head_dim)
     return invalid("MLA with V of " + str(spec.v_head_dim) + " elements in records of " + str(spec.head_dim) +
                    "; V is the beginning of a record");
@@ -124,7 +128,30 @@ Status check_latent_view(const KvView& kv) {
       "and its form strided");
 }
 
+/// Records of bytes.
+Status check_ds_mla_view(const KvView& kv, const AttentionSpec& spec) {
+  const int rope = spec.head_dim - spec.v_head_dim;
+  if (!spec.use_mla || !is_ds_mla(spec.v_head_dim, rope))
+    return invalid(
+        "a cache of fp8_ds_mla holds records of MLA whose latent is a multiple of 128 elements, not " +
+        str(spec.v_head_dim));
+  const int64_t bytes = ds_mla_bytes(spec.v_head_dim, rope);
+  if (kv.k_slot_stride < bytes)
+    return invalid("the cache of fp8_ds_mla has records " + str(kv.k_slot_stride) +
+                   " bytes apart; a latent of " + str(spec.v_head_dim) + " and a part with RoPE of " +
+                   str(rope) + " elements take " + str(bytes));
+  return {};
+}
+
 }  // namespace
+
+std::optional<Reason> check_records(const AttentionSpec& spec, const DeviceInfo&) {
+  if (spec.kv_dtype != KvCacheDType::fp8_ds_mla ||
+      is_ds_mla(spec.v_head_dim, spec.head_dim - spec.v_head_dim))
+    return std::nullopt;
+  return Reason{"fp8_ds_mla records with a latent of " + str(spec.v_head_dim) + " elements not supported",
+                "--kv-cache-dtype auto: a scale covers 128 elements of the latent"};
+}
 
 Status check_spec(const AttentionSpec& spec) {
   if (spec.num_heads < 1 || spec.num_kv_heads < 1 || spec.num_heads % spec.num_kv_heads != 0)
@@ -213,6 +240,7 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
                    (per_head ? " with per-head scales" : "") +
                    (scaled ? " needs k_scales and v_scales" : " has no k_scales and v_scales"));
   if (spec.use_mla) FOVEA_RETURN_IF_ERROR(check_latent_view(kv));
+  if (kv.dtype == KvCacheDType::fp8_ds_mla) FOVEA_RETURN_IF_ERROR(check_ds_mla_view(kv, spec));
   if (kv.form == KvForm::x_packed) {
     const bool shuffled = kv.v_chunk_stride != 0;
     if (!(shuffled ? spec.kv_shuffle : spec.kv_x_packed))
@@ -222,6 +250,11 @@ Status check_args(const AttentionArgs& args, const AttentionSpec& spec, int page
     if (const Status fits = check_layout(layout, kv.dtype, kv.page_size, spec.head_dim); !fits)
       return invalid(fits.error().message);
   }
+  if (spec.use_sparse && (args.chosen == nullptr || args.chosen_row_stride < spec.sparse_topk))
+    return invalid(args.chosen == nullptr
+                       ? "sparse attention without AttentionArgs::chosen, the keys that each row sees"
+                       : "AttentionArgs::chosen has rows " + str(args.chosen_row_stride) +
+                             " entries apart; each has sparse_topk = " + str(spec.sparse_topk));
   if (spec.has_sink && args.sinks == nullptr)
     return invalid("the spec has sinks; AttentionArgs::sinks is null");
   if (spec.has_alibi && args.alibi_slopes == nullptr)

@@ -9,6 +9,10 @@ namespace fovea {
 /// Refuses a spec that is invalid for every backend (head counts that don't divide, no scale, ...).
 Status check_spec(const AttentionSpec& spec);
 
+/// Why records of MLA in an fp8_ds_mla cache don't fit the spec's sizes: BackendInfo::supports_combination of
+/// rows that read them.
+std::optional<Reason> check_records(const AttentionSpec& spec, const DeviceInfo& device);
+
 /// Refuses limits that are negative or inconsistent.
 Status check_limits(const AttentionLimits& limits);
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 
 namespace fovea {
 
@@ -40,6 +41,13 @@ KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int pag
 
 KvView latent_view(KvCacheDType dtype, int page_size, int record_dim) {
   return paged_view(KvLayout::hnd, dtype, 1, page_size, record_dim, record_dim);
+}
+
+KvView latent_view(KvCacheDType dtype, int page_size, int record_dim, int rank) {
+  return latent_view(dtype, page_size,
+                     dtype == KvCacheDType::fp8_ds_mla
+                         ? static_cast<int>(ds_mla_bytes(rank, record_dim - rank))
+                         : record_dim);
 }
 
 Status check_layout(KvLayout layout, KvCacheDType dtype, int page_size, int head_dim) {

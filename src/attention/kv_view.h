@@ -15,6 +15,8 @@ KvView paged_view(KvLayout layout, KvCacheDType dtype, int num_kv_heads, int pag
 /// is the beginning of K's record, with its strides. The caller sets v = k, v_scale = k_scale and
 /// v_scales = k_scales.
 KvView latent_view(KvCacheDType dtype, int page_size, int record_dim);
+/// The same; fp8_ds_mla, whose records have a latent of `rank` elements, needs it.
+KvView latent_view(KvCacheDType dtype, int page_size, int record_dim, int rank);
 
 /// Whether `layout` supports these sizes: x_packed and shuffle need head_dim % x_of(dtype) == 0, shuffle also
 /// needs page_size % x_of(dtype) == 0. The error has the numbers.

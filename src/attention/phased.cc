@@ -57,6 +57,7 @@ AttentionArgs rows_from(const AttentionArgs& args, const AttentionSpec& spec, in
   part.q = static_cast<const std::byte*>(args.q) + args.q_offset(row, 0, spec.head_dim) * size;
   part.out = static_cast<std::byte*>(args.out) + args.out_offset(row, 0, spec.v_head_dim) * size;
   if (args.lse != nullptr) part.lse = args.lse + row * spec.num_heads;
+  if (spec.use_sparse) part.chosen = args.chosen + row * args.chosen_row_stride;
   return part;
 }
 

@@ -21,6 +21,7 @@ constexpr Name kRocmMla[] = {"ROCM_AITER_MLA", "TRITON_MLA", "ROCM_AITER_TRITON_
 constexpr Name kRocmSparseMla[] = {"ROCM_AITER_MLA_SPARSE"};
 constexpr Name kCpu[] = {"CPU_ATTN", "TORCH_NATIVE"};
 constexpr Name kCpuMla[] = {"CPU_MLA", "TORCH_NATIVE_MLA"};
+constexpr Name kCpuSparseMla[] = {"CPU_MLA_SPARSE", "TORCH_NATIVE_MLA_SPARSE"};
 constexpr Name kAscend[] = {"ASCEND"};
 constexpr Name kXpu[] = {"INTEL_XPU"};
 constexpr Name kXpuSparseMla[] = {"XPU_MLA_SPARSE"};
@@ -50,6 +51,7 @@ enum Id {
   deepseek_v4,
   rocm_deepseek_v4,
   hopper_sparse_512,
+  cpu_sparse_mla,
   count_
 };
 
@@ -72,6 +74,7 @@ constexpr std::array<PriorityList, count_> kLists = {{
     {"CUDA, DeepSeek V4 (sinks, head size 512)", true, kDeepSeekV4},
     {"ROCm, DeepSeek V4", true, kRocmDeepSeekV4},
     {"Hopper, sparse with head size 512 (GLM-5.3)", true, kHopperSparse512},
+    {"CPU, sparse", true, kCpuSparseMla},
 }};
 
 Id cuda_list(int major, const AttentionSpec& spec) {
@@ -96,7 +99,7 @@ Id rocm_list(const AttentionSpec& spec) {
 
 Id list_of(const DeviceInfo& device, const AttentionSpec& spec) {
   switch (device.kind) {
-    case DeviceKind::cpu: return spec.use_mla ? cpu_mla : cpu;
+    case DeviceKind::cpu: return !spec.use_mla ? cpu : spec.use_sparse ? cpu_sparse_mla : cpu_mla;
     case DeviceKind::cuda: return cuda_list(device.compute_capability / 10, spec);
     case DeviceKind::rocm: return rocm_list(spec);
     case DeviceKind::ascend: return ascend;

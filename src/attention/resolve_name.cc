@@ -60,6 +60,14 @@ bool has_trtllm_kernels(const BackendInfo& row) {
   return row.name == "FLASHINFER" && !row.version.empty() && !is_native_flashinfer(row);
 }
 
+/// What a family's row means on MLA models, the first that is registered. On a CPU sparse MLA has rows of its
+/// own.
+std::vector<std::string> mla_siblings(const BackendInfo& row, const AttentionSpec& spec) {
+  const std::string sibling(row.mla_sibling);
+  if (!spec.use_sparse || row.capability.device != DeviceKind::cpu) return {sibling};
+  return {sibling + "_SPARSE", sibling};
+}
+
 Version choose_flash_version(const std::vector<const BackendInfo*>& rows, const SelectionContext& context) {
   const std::optional<int>& asked = context.config.flash_attn_version;
   const int wanted = asked.value_or(default_flash_version(context));
@@ -156,9 +164,9 @@ Result<Named> resolve_name(const std::string& given, const SelectionContext& con
   const bool family = means_family(*entry, given);
   if (family && context.spec().use_mla)
     for (const BackendInfo* row : rows)
-      if (const auto siblings = rows_named(entries, row->mla_sibling); !siblings.empty())
-        return Named{choose_version(siblings, context),
-                     "on an MLA model that is " + std::string(row->mla_sibling), false};
+      for (const std::string& sibling : mla_siblings(*row, context.spec()))
+        if (const auto siblings = rows_named(entries, sibling); !siblings.empty())
+          return Named{choose_version(siblings, context), "on an MLA model that is " + sibling, false};
   if (family)
     if (const BackendInfo* pinned = first(rows, [&](auto& row) { return same_name(row.version, given); })) {
       const auto asked = context.config.flash_attn_version;

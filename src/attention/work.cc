@@ -36,12 +36,17 @@ AttentionWork attention_work(const AttentionSpec& spec, const BatchMeta& meta) {
     const auto at = static_cast<size_t>(b);
     const int64_t keys = meta.kv_lens[at], rows = meta.q_offsets[at + 1] - meta.q_offsets[at];
     if (rows <= 0) continue;
-    for (int64_t row = 0; row < rows; ++row)
-      pairs += visible_keys(spec.mask, row + keys - rows, keys).count();
+    int64_t listed = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t seen = visible_keys(spec.mask, row + keys - rows, keys).count();
+      listed += spec.use_sparse ? std::min<int64_t>(seen, spec.sparse_topk) : seen;
+    }
+    pairs += listed;
     // Both ends of a row's visible range grow with its position, so the union is one range (plus the sinks).
     const Visible first = visible_keys(spec.mask, keys - rows, keys);
     const Visible last = visible_keys(spec.mask, keys - 1, keys);
-    keys_read += Visible{first.first, last.last, std::min(last.sinks, first.first)}.count();
+    const int64_t read = Visible{first.first, last.last, std::min(last.sinks, first.first)}.count();
+    keys_read += spec.use_sparse ? std::min(read, listed) : read;
   }
   const auto dims = static_cast<double>(spec.head_dim + spec.v_head_dim);
   const auto kv_size = static_cast<double>(size_of(resolve(spec.kv_dtype, spec.dtype)));

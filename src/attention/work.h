@@ -17,7 +17,8 @@ struct AttentionWork {
 };
 
 /// The work of `meta`, whose q_offsets and kv_lens must be in host memory. Visible keys are derived from the
-/// positional masks; spans, packed and tree masks are ignored. O(rows).
+/// positional masks, of which sparse attention sees sparse_topk at most; spans, packed and tree masks are
+/// ignored. O(rows).
 AttentionWork attention_work(const AttentionSpec& spec, const BatchMeta& meta);
 
 }  // namespace fovea

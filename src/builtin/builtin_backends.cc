@@ -19,6 +19,8 @@ const BackendRegistry& project_backends() {
     r.add(torch_native_info(), make_torch_native);
     r.add(cpu_mla_info(), make_cpu_mla);
     r.add(torch_native_mla_info(), make_torch_native_mla);
+    r.add(cpu_mla_sparse_info(), make_cpu_mla_sparse);
+    r.add(torch_native_mla_sparse_info(), make_torch_native_mla_sparse);
     static std::deque<BackendInfo> built;  // a deque keeps addresses stable
     for (const BackendInfo* document : document_rows()) {
       if (std::optional<BackendInfo> row = cuda_row(*document)) {

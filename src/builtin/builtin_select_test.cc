@@ -71,7 +71,13 @@ TEST(Builtin, MlaOnACpuIsAbsorbedInBothPhases) {
   spec.page_size = 7;
   spec.needs = {Feature::verify};
   EXPECT_EQ(choice("cpu", spec), "CPU_MLA,CPU_MLA");
-  EXPECT_EQ(choice("cpu", deepseek_sparse()), "none,none");
+  EXPECT_EQ(choice("cpu", deepseek_sparse()), "CPU_MLA_SPARSE,CPU_MLA_SPARSE");
+  EXPECT_EQ(choice("cpu", deepseek_sparse(), {.backend = "cpu"}), "CPU_MLA_SPARSE,CPU_MLA_SPARSE");
+  EXPECT_EQ(choice("cpu", deepseek_sparse(), {.backend = "torch_native"}),
+            "TORCH_NATIVE_MLA_SPARSE,TORCH_NATIVE_MLA_SPARSE");
+  EXPECT_THAT(refusal("cpu", deepseek_sparse(), {.backend = "CPU_MLA"}), HasSubstr("sparse not supported"));
+  EXPECT_THAT(refusal("cpu", mla_spec(), {.backend = "CPU_MLA_SPARSE"}),
+              HasSubstr("non-sparse not supported"));
   EXPECT_THAT(refusal("cpu", mla_spec(), {.backend = "CPU_ATTN"}),
               HasSubstr("from 16 to 512; --attention-backend CPU_MLA: serves it here"));
   EXPECT_THAT(refusal("cpu", llama_spec(), {.backend = "CPU_MLA"}),

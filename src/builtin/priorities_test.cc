@@ -59,6 +59,7 @@ TEST(Priorities, Mla) {
 TEST(Priorities, OtherDevices) {
   EXPECT_THAT(on("cpu", standard()), ElementsAre("CPU_ATTN", "TORCH_NATIVE"));
   EXPECT_THAT(on("cpu", mla()), ElementsAre("CPU_MLA", "TORCH_NATIVE_MLA"));
+  EXPECT_THAT(on("cpu", mla(true)), ElementsAre("CPU_MLA_SPARSE", "TORCH_NATIVE_MLA_SPARSE"));
   EXPECT_THAT(on("rocm", standard()),
               ElementsAre("ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"));
   EXPECT_THAT(on("rocm", mla()), ElementsAre("ROCM_AITER_MLA", "TRITON_MLA", "ROCM_AITER_TRITON_MLA"));

@@ -81,6 +81,8 @@ void run_phase(const BenchAttentionFlags& flags, bool decode, KvCacheDType kv_dt
 Status run_bench_attention(const BenchAttentionFlags& flags) {
   FOVEA_TRY(name, read_kv_cache_dtype(flags.kv_cache_dtype));
   const KvCacheDType kv_dtype = resolve(name, DType::f32);
+  if (kv_dtype == KvCacheDType::fp8_ds_mla)
+    return unsupported("--kv-cache-dtype fp8_ds_mla is not measured here; use fp8_e4m3");
   if (size_of(kv_dtype) == 0)
     return unsupported("--kv-cache-dtype " + flags.kv_cache_dtype +
                        ": not stored by this build; allowed are " + stored_kv_cache_dtypes());

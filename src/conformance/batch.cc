@@ -12,6 +12,7 @@
 #include "base/float8.h"
 #include "conformance/textbook_mask.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 
 namespace fovea::conformance {
 namespace {
@@ -66,6 +67,7 @@ void fill_nan(std::byte* data, KvCacheDType dtype, int64_t elements) {
     case KvCacheDType::float16: return fill_nan(data, DType::f16, elements);
     case KvCacheDType::bfloat16: return fill_nan(data, DType::bf16, elements);
     case KvCacheDType::fp8_e4m3:
+    case KvCacheDType::fp8_ds_mla:
     case KvCacheDType::fp8_e5m2: return fill<uint8_t>(data, elements, 0x7f);
     case KvCacheDType::int8_per_token_head: return fill<uint8_t>(data, elements, 0x80);
     default: FOVEA_CHECK(false);
@@ -102,6 +104,7 @@ std::vector<bool> seen_keys(MaskSpec mask, const Problem& problem, const Sequenc
 Batch::Batch(const Problem& problem, const Layout& layout) : masks_(problem), meta_(masks_.meta()) {
   lay_out_queries(problem, layout);
   lay_out_cache(problem, layout);
+  if (problem.spec.use_sparse) list_keys(problem);
   meta_.past_kv_ready = layout.past_kv_ready;
   limits_ = larger_of(limits_of(problem), layout.declared);
   sinks_ = problem.sinks;
@@ -155,6 +158,36 @@ void Batch::lay_out_queries(const Problem& problem, const Layout& layout) {
       for (int64_t e = 0; e < width; ++e)
         put(q_.data(), spec.dtype, row * args_.q_row_stride + e, s.q[i * width + e]);
   args_.q = q_.data();
+}
+
+/// The keys of each row, ascending; where there is room, entries that name none are before, between and after
+/// them.
+void Batch::list_keys(const Problem& problem) {
+  constexpr int kPadding = 3;
+  constexpr int32_t kNone[] = {-1, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()};
+  const int topk = problem.spec.sparse_topk;
+  args_.chosen_row_stride = topk + kPadding;
+  chosen_.assign(static_cast<size_t>(meta_.num_tokens() * args_.chosen_row_stride),
+                 0);  // 0: a key's position
+  int32_t* list = chosen_.data();
+  for (const Sequence& s : problem.seqs)
+    for (int i = 0; i < s.n_q; ++i, list += args_.chosen_row_stride) {
+      std::vector<int32_t> keys;
+      for (int j = 0; j < s.n_k; ++j)
+        if (textbook_sees(problem.spec.mask, problem, s, i, j)) keys.push_back(j);
+      FOVEA_CHECK(static_cast<int>(keys.size()) <= topk);
+      const int here = s.n_k - s.n_q + i;  // gaps depend on the position alone, as a row's bits may
+      std::fill_n(list, topk, -1);
+      size_t at = 0, gaps = static_cast<size_t>(topk) - keys.size();
+      for (const int32_t key : keys) {
+        if (gaps > 0 && (key + here) % 5 == 0) {
+          list[at++] = kNone[gaps % 3];
+          --gaps;
+        }
+        list[at++] = key;
+      }
+    }
+  args_.chosen = chosen_.data();
 }
 
 /// Rows of ragged tensors: contiguous for each sequence, with some unowned rows between sequences.
@@ -228,7 +261,7 @@ void Batch::lay_out_cache(const Problem& problem, const Layout& layout) {
   const KvCacheDType dtype = kv_dtype_of(spec);
   KvView& kv = args_.kv;
   latent_ = spec.use_mla;
-  kv = latent_ ? latent_view(dtype, page_size, spec.head_dim)
+  kv = latent_ ? latent_view(dtype, page_size, spec.head_dim, spec.v_head_dim)
                : paged_view(layout.kv, dtype, spec.num_kv_heads, page_size, spec.head_dim, spec.v_head_dim);
   FOVEA_CHECK(check_layout(layout.kv, dtype, page_size, spec.head_dim).ok());
   const bool nhd = layout.kv == KvLayout::nhd && !latent_;
@@ -326,6 +359,9 @@ void Batch::store(const Sequence& s, int64_t j, int64_t page, const AttentionSpe
   const KvView& kv = args_.kv;
   const int64_t heads = spec.num_kv_heads, d = spec.head_dim, dv = spec.v_head_dim;
   const int64_t slot = j % kv.page_size, x = x_of(kv.dtype);
+  if (kv.dtype == KvCacheDType::fp8_ds_mla)
+    return store_ds_mla(s.k.data() + j * d, spec.v_head_dim, spec.head_dim - spec.v_head_dim,
+                        k_.data() + page * kv.k_page_stride + slot * kv.k_slot_stride);
   const bool packed = kv.form == KvForm::x_packed;
   for (int64_t h = 0; h < heads; ++h) {
     float k_scale = kv.k_scale * k_head_scale(spec, static_cast<int>(h));
@@ -409,6 +445,10 @@ Result<AttentionArgs> Batch::upload_args(DeviceSession& session) const {
     array = reinterpret_cast<const float*>(device);
     return {};
   };
+  if (args.chosen != nullptr) {
+    FOVEA_TRY(chosen, session.put(chosen_.data(), chosen_.size() * sizeof(int32_t)));
+    args.chosen = reinterpret_cast<const int32_t*>(chosen);
+  }
   FOVEA_RETURN_IF_ERROR(put(args.sinks, sinks_));
   FOVEA_RETURN_IF_ERROR(put(args.alibi_slopes, slopes_));
   FOVEA_RETURN_IF_ERROR(put(args.kv.k_scales, k_scales_));

@@ -102,6 +102,7 @@ class Batch {
  private:
   void lay_out_queries(const Problem& problem, const Layout& layout);
   void lay_out_cache(const Problem& problem, const Layout& layout);
+  void list_keys(const Problem& problem);
   void place_pages(const Problem& problem, const Layout& layout);
   void place_rows(const Problem& problem, const Layout& layout);
   void make_page_lists(const Problem& problem);
@@ -114,7 +115,8 @@ class Batch {
   std::vector<std::vector<int32_t>> pages_;  // per sequence
   int64_t num_pages_ = 0;
   std::vector<int32_t> page_table_, kv_indptr_, kv_indices_;
-  bool latent_ = false;  // MLA: v_ and v_scales_ are empty
+  std::vector<int32_t> chosen_;  // [Tq, AttentionArgs::chosen_row_stride]
+  bool latent_ = false;          // MLA: v_ and v_scales_ are empty
   std::vector<float> sinks_, slopes_, k_scales_, v_scales_;
   AlignedArray<std::byte> q_;
   HostRegion k_, v_;

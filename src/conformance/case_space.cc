@@ -24,6 +24,9 @@ static_assert(std::size(kNames) == static_cast<size_t>(Knob::count_));
 /// Elements of one page of K: bounds the memory that a case fills with NaN.
 constexpr int64_t kMaxPageElements = int64_t{1} << 21;
 
+/// Keys that rows of sparse attention list, not whole tiles; with the long cases, more than one split.
+constexpr int kListed = 70, kManyListed = 2100;
+
 /// The knobs of CaseSpace::combinations_.
 constexpr Knob kCombined[] = {Knob::dtype, Knob::kv_dtype, Knob::head_dim, Knob::v_head_dim};
 
@@ -228,6 +231,11 @@ AttentionSpec CaseSpace::spec_of(const Levels& row) const {
   spec.fp64_accumulate = at(Knob::fp64) != 0;
   spec.use_mla = backend_.capability.features.has(Feature::mla);
   spec.use_sparse = backend_.capability.features.has(Feature::sparse);
+  if (spec.use_sparse) {
+    const auto batch = static_cast<BatchLevel>(at(Knob::batch));
+    const bool many = batch == BatchLevel::long_ || batch == BatchLevel::split;
+    spec.sparse_topk = many ? kManyListed : kListed;
+  }
   MaskSpec& mask = spec.mask;
   const auto causality = static_cast<MaskLevel>(at(Knob::mask));
   mask.causal = causality == MaskLevel::causal;

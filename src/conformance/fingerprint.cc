@@ -42,7 +42,7 @@ void add(Hash& hash, const AttentionSpec& s) {
   hash.add(s.num_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.scale, s.softcap, s.dtype, s.kv_dtype,
            s.kv_x_packed, s.kv_shuffle, s.type, s.page_size, s.has_sink, s.lse_includes_sink, s.has_alibi,
            s.use_mla, s.use_sparse, s.mla_nope_head_dim, s.mla_rope_head_dim, s.mla_v_head_dim,
-           s.fp64_accumulate);
+           s.fp64_accumulate, s.sparse_topk);
   const MaskSpec& m = s.mask;
   hash.add(m.causal, m.window_left, m.window_right, m.chunk, m.sink_tokens, m.spans, m.packed, m.tree);
   for (unsigned f = 0; f < static_cast<unsigned>(Feature::count_); ++f)

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
@@ -49,10 +52,23 @@ std::vector<Case> cases_of(const BackendInfo& info, size_t most) {
   return cases;
 }
 
+/// Lists of keys, over records of floats and of bytes.
+const BackendInfo& sparse_records() {
+  static const BackendInfo info = [] {
+    BackendInfo row = cpu_mla_sparse_info();
+    row.capability.head_dims = {576};
+    row.capability.v_head_dims = {512};
+    row.capability.page_sizes = {1, 7, 16, 64};
+    row.capability.kv_dtypes = {KvCacheDType::auto_, KvCacheDType::fp8_e4m3, KvCacheDType::fp8_ds_mla};
+    return row;
+  }();
+  return info;
+}
+
 /// Cases of at most 12 million multiply-adds.
-std::vector<Case> small_cases(size_t most) {
+std::vector<Case> small_cases(size_t most, const BackendInfo& info = two_records()) {
   std::vector<Case> cases;
-  for (Case& c : cases_of(two_records(), 3 * most)) {
+  for (Case& c : cases_of(info, 3 * most)) {
     const AttentionSpec& spec = c.problem.spec;
     int64_t pairs = 0;
     for (const Sequence& s : c.problem.seqs)
@@ -163,6 +179,57 @@ TEST(MlaCases, FindDefects) {
   EXPECT_NE("", found(with_args([](AttentionArgs& a) { a.kv.v_scale = 1; }))) << "V without the scale";
   EXPECT_NE("", found(with_args([](AttentionArgs& a) { a.kv.v_slot_stride = a.kv.v_slot_stride / 9 * 8; })))
       << "V as a tensor of its own";
+}
+
+TEST(SparseMlaCases, ListKeysWithGapsAndBytes) {
+  bool bytes = false, listed = false, left_out = false;
+  for (const Case& c : cases_of(sparse_records(), 40)) {
+    const AttentionSpec& spec = c.problem.spec;
+    EXPECT_TRUE(spec.use_sparse && spec.sparse_topk > 0);
+    EXPECT_TRUE(validate(sparse_records(), spec, {}, c.problem.phase).empty()) << c.problem.describe();
+    bytes = bytes || spec.kv_dtype == KvCacheDType::fp8_ds_mla;
+    for (const Sequence& s : c.problem.seqs) {
+      listed = listed || (s.n_q > 0 && s.n_k > 0);
+      left_out = left_out || (s.n_q > 0 && s.n_k > spec.sparse_topk);
+    }
+  }
+  EXPECT_TRUE(bytes);
+  EXPECT_TRUE(listed);
+  EXPECT_TRUE(left_out);
+}
+
+TEST(SparseMlaCases, TheKernelsOfACpuPass) {
+  ThreadPool pool(1);
+  const auto fast = make_cpu_mla_sparse(), plain = make_torch_native_mla_sparse();
+  int turn = 0;
+  for (const Case& c : small_cases(12, sparse_records())) {
+    EXPECT_EQ(conform(*fast, c.problem, c.layout, pool), "");
+    if (++turn % 4 == 0) {
+      EXPECT_EQ(conform(*plain, c.problem, c.layout, pool), "");
+    }
+  }
+}
+
+TEST(SparseMlaCases, FindDefects) {
+  ThreadPool pool(1);
+  const std::vector<Case> cases = small_cases(12, sparse_records());
+  const auto found = [&](auto change) {
+    Mutant mutant(make_cpu_mla_sparse());
+    mutant.before = change;
+    for (const Case& c : cases)
+      if (std::string what = conform(mutant, c.problem, c.layout, pool); !what.empty()) return what;
+    return std::string();
+  };
+  EXPECT_EQ(found([](AttentionArgs&) {}), "") << "without a defect";
+  EXPECT_NE(found([](AttentionArgs& a) { ++a.chosen; }), "") << "the first key is lost";
+  EXPECT_NE(found([](AttentionArgs& a) { a.chosen_row_stride = 0; }), "") << "the first row's list";
+  EXPECT_NE(found([](AttentionArgs& a) { --a.chosen_row_stride; }), "") << "rows without padding";
+  Mutant fewer(make_cpu_mla_sparse());
+  fewer.spec = [](AttentionSpec& s) { s.sparse_topk = std::max(1, s.sparse_topk / 2); };
+  std::string what;
+  for (size_t i = 0; i < cases.size() && what.empty(); ++i)
+    what = conform(fewer, cases[i].problem, cases[i].layout, pool);
+  EXPECT_NE(what, "") << "half of the list";
 }
 
 }  // namespace

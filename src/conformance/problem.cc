@@ -9,6 +9,7 @@
 #include "base/float16.h"
 #include "base/float8.h"
 #include "fovea/attention_spec.h"
+#include "kernels/cache/ds_mla.h"
 
 namespace fovea::conformance {
 namespace {
@@ -113,6 +114,14 @@ Sequence make_sequence(const AttentionSpec& spec, int n_q, int n_k, uint64_t see
     k_scales.push_back(k_scale_of(spec) * k_head_scale(spec, h));
     v_scales.push_back(v_scale_of(spec) * v_head_scale(spec, h));
   }
+  if (kv == KvCacheDType::fp8_ds_mla) {
+    const int rope = spec.head_dim - spec.v_head_dim;
+    std::vector<std::byte> record(static_cast<size_t>(ds_mla_bytes(spec.v_head_dim, rope)));
+    for (float* row = s.k.data(); row != s.k.data() + s.k.size(); row += spec.head_dim) {
+      store_ds_mla(row, spec.v_head_dim, rope, record.data());
+      load_ds_mla(record.data(), spec.v_head_dim, rope, row);
+    }
+  }
   round_to_cache(kv, k_scales, spec.head_dim, s.k, s.k_scales);
   if (spec.use_mla) {
     for (int64_t j = 0; j < n_k; ++j)
@@ -186,6 +195,7 @@ std::string Problem::describe() const {
   if (m.sink_tokens) out << " sink_tokens " << m.sink_tokens;
   if (m.spans) out << " spans";
   if (m.packed) out << " packed";
+  if (spec.use_sparse) out << " sparse " << spec.sparse_topk;
   if (m.tree) out << " tree " << tree_size;
   if (spec.softcap > 0) out << " softcap " << spec.softcap;
   if (spec.has_sink) out << (spec.lse_includes_sink ? " sink(in lse)" : " sink");

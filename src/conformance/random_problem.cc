@@ -90,6 +90,8 @@ class Drawer {
     spec().num_heads = h.q;
     spec().num_kv_heads = mla ? 1 : h.kv;
     spec().use_mla = mla;
+    spec().use_sparse = c_.features.has(Feature::sparse);
+    if (spec().use_sparse) spec().sparse_topk = random_.pick(std::vector<int>{1, 16, 70, 1100});
     spec().scale = 1.0f / std::sqrt(static_cast<float>(spec().head_dim)) *
                    random_.pick(std::vector<float>{1, 1, 1, 0.7f, 0.4f, 1.7f, -0.8f});
   }

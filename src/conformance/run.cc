@@ -5,6 +5,7 @@
 #include "attention/kv_view.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/thread_pool.h"
+#include "conformance/textbook_mask.h"
 
 namespace fovea::conformance {
 
@@ -92,6 +93,28 @@ std::vector<Output> run_layers(AttentionBackend& backend, std::span<const Proble
   return std::vector<Output>(layers.size(), none);
 }
 
+namespace {
+
+/// Lists as a packed mask.
+void pack_lists(const Problem& problem, Problem& exact) {
+  exact.spec.mask = {};
+  exact.spec.mask.causal = false;
+  exact.spec.mask.packed = true;
+  for (size_t b = 0; b < problem.seqs.size(); ++b) {
+    const Sequence& s = problem.seqs[b];
+    std::vector<uint8_t>& packed = exact.seqs[b].packed;
+    packed.assign(static_cast<size_t>((int64_t{s.n_q} * s.n_k + 7) / 8), 0);
+    for (int i = 0; i < s.n_q; ++i)
+      for (int j = 0; j < s.n_k; ++j) {
+        const int64_t bit = int64_t{i} * s.n_k + j;
+        if (textbook_sees(problem.spec.mask, problem, s, i, j))
+          packed[static_cast<size_t>(bit / 8)] |= static_cast<uint8_t>(1u << (bit % 8));
+      }
+  }
+}
+
+}  // namespace
+
 Output reference(const Problem& problem, ThreadPool& pool) {
   Problem exact = problem;
   exact.spec.dtype = DType::f32;
@@ -99,6 +122,7 @@ Output reference(const Problem& problem, ThreadPool& pool) {
   exact.spec.fp64_accumulate = true;
   exact.spec.page_size = 16;
   exact.spec.needs = {};
+  if (exact.spec.use_sparse) pack_lists(problem, exact);
   exact.spec.use_mla = exact.spec.use_sparse = false;  // Sequence::v is a copy of V in the records
   Layout plain;
   plain.poison_invisible = false;
@@ -122,7 +146,7 @@ std::string conform(AttentionBackend& backend, const Problem& problem, const Lay
 
 std::vector<Isa> isas_of(const BackendInfo& backend) {
   // Plain loops, kernels from a backend library, and kernels that don't run on the CPU.
-  if (backend.name == "TORCH_NATIVE" || backend.name == "TORCH_NATIVE_MLA" || !backend.library.empty() ||
+  if (backend.name.starts_with("TORCH_NATIVE") || !backend.library.empty() ||
       backend.capability.device != DeviceKind::cpu)
     return {detect_isa()};
   std::vector<Isa> isas;

@@ -21,6 +21,13 @@ inline float textbook_bias(const MaskSpec& mask, const Problem& problem, const S
                            static_cast<size_t>(j - before)];
 }
 
+/// Of sparse attention, whether the row at position `here` lists key j: every n-th key back from its own, so
+/// that no row lists more than `topk`.
+inline bool textbook_lists(int topk, int64_t here, int64_t j) {
+  const int64_t apart = (here + topk) / topk;
+  return here >= 0 && (here - j) % apart == 0;
+}
+
 /// Whether row i of `s` sees key j under `mask`, which need not be the problem's own.
 inline bool textbook_sees(const MaskSpec& mask, const Problem& problem, const Sequence& s, int i, int j) {
   // The last row is at the position of the last key.
@@ -43,6 +50,7 @@ inline bool textbook_sees(const MaskSpec& mask, const Problem& problem, const Se
     const auto bit = static_cast<uint64_t>(i) * static_cast<uint64_t>(s.n_k) + static_cast<uint64_t>(j);
     seen = seen && ((s.packed[bit >> 3] >> (bit & 7)) & 1) != 0;
   }
+  if (problem.spec.use_sparse) seen = seen && textbook_lists(problem.spec.sparse_topk, here, j);
   return seen && !std::isinf(textbook_bias(mask, problem, s, i, j));
 }
 

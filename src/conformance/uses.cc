@@ -78,6 +78,7 @@ Uses uses_of(const Case& c, const Output& want, const Output& textbook) {
   count(spec.has_alibi, Feature::alibi, [](Problem& p) { p.spec.has_alibi = false; });
   count(spec.has_sink, Feature::sink, [](Problem& p) { p.spec.has_sink = p.spec.lse_includes_sink = false; });
   count(spec.fp64_accumulate, Feature::fp64_accumulate, [](Problem& p) { p.spec.fp64_accumulate = false; });
+  count(spec.use_sparse, Feature::sparse, [](Problem& p) { p.spec.use_sparse = false; });
   const auto use = [&](bool holds, Feature feature) {
     if (holds) uses.features.insert(feature);
   };

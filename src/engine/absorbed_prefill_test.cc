@@ -1,5 +1,5 @@
 // Prefill of latent attention by the backend of decode.
-#include "engine/absorbed_prefill.h"
+#include "attention/absorbed_prefill.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

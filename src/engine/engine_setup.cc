@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "attention/absorbed_prefill.h"
 #include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "builtin/decode_rows.h"
-#include "engine/absorbed_prefill.h"
 #include "engine/check_device.h"
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"
@@ -145,7 +145,8 @@ Status EngineSetup::choose_lengths(const EngineConfig& config) {
   info.max_seq_len = config.max_seq_len.value_or(static_cast<int>(longest));
   FOVEA_RETURN_IF_ERROR(check_range("the maximum sequence length", info.max_seq_len, 1, longest));
   fit_to_length(model_config, info.max_seq_len);
-  if (const std::string refusal = length_refusal(model_config); !refusal.empty())
+  if (const std::string refusal = length_refusal(model_config);
+      device_.kind != DeviceKind::cpu && !refusal.empty())
     return unsupported(info.model_dir + ": " + refusal);
   info.rope_choice = describe_rope_choice(model_config, info.max_seq_len);
   info.architecture = model_config.architecture;

@@ -36,8 +36,6 @@ Status ModelDrafter::load(const SpeculativeConfig& config, const Target& target,
   max_tokens_ = std::max(target.max_batched_tokens, target.max_running);
   vocab_ = target.sampled_vocab;
   fit_to_length(model_config, max_len_);
-  if (const std::string refusal = length_refusal(model_config); !refusal.empty())
-    return unsupported("the draft model " + dir + ": " + refusal);
 
   const DeviceInfo device;
   const DType dtype = config.model_dtype.value_or(model_config.dtype);

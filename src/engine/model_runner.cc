@@ -179,6 +179,7 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   ForwardInput input = batch.input();
   input.attention = this;
   input.kv = kv_;
+  input.batch = &batch.meta();
   logit_rows_ = batch.num_logit_rows();
   return model_.forward(input, logits().as<float>(), stream);
 }
@@ -236,6 +237,7 @@ Status ModelRunner::launch(Stream& stream) {
   StepTensors step = arrays_->tensors();
   step.attention = this;
   step.kv = kv_;
+  step.batch = &arrays_->meta();
   return model_.forward_tensors(step, logits(), stream);
 }
 

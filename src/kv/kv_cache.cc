@@ -1,5 +1,6 @@
 #include "kv/kv_cache.h"
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/check.h"
 #include "device/stream.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 #include "kernels/cache/kv_writer.h"
 #include "kv/byte_count.h"
 
@@ -29,8 +31,10 @@ LayerBlocks layer_blocks(const KvGroup& g, int64_t count) {
   const auto item = static_cast<int64_t>(size_of(g.dtype));
   const ByteCount scales =
       (rows * (has_token_scales(g.dtype) ? static_cast<int64_t>(sizeof(float)) : 0)).aligned(kBlockAlignment);
-  const ByteCount k = (rows * g.head_dim * item).aligned(kBlockAlignment);
-  if (g.kind == KvKind::latent) return {zero, k, k, k + scales};
+  const bool latent = g.kind == KvKind::latent;
+  const int64_t row = latent ? record_bytes(g.dtype, g.head_dim, g.v_head_dim) : g.head_dim * item;
+  const ByteCount k = (rows * row).aligned(kBlockAlignment);
+  if (latent) return {zero, k, k, k + scales};
   const ByteCount k_scales = k + (rows * g.v_head_dim * item).aligned(kBlockAlignment);
   return {k, k_scales, k_scales + scales, k_scales + scales + scales};
 }
@@ -72,9 +76,13 @@ Result<KvCache> KvCache::create(std::vector<KvGroup> groups, const std::vector<i
     KvGroup& group = groups[i];
     if (group.layout == KvLayout::auto_) group.layout = KvLayout::hnd;
     const LayerBlocks blocks = layer_blocks(group, counts[i]);
+    const ByteCount index =
+        (ByteCount(group.index_bytes_per_token()) * group.page_size * counts[i]).aligned(kBlockAlignment);
+    const ByteCount index_begin = total + blocks.end * static_cast<int64_t>(group.layers.size());
     cache.ranges_.push_back({counts[i], total.value(), blocks.v.value(), blocks.k_scales.value(),
-                             blocks.v_scales.value(), blocks.end.value()});
-    total = total + blocks.end * static_cast<int64_t>(group.layers.size());
+                             blocks.v_scales.value(), blocks.end.value(), index_begin.value(),
+                             index.value()});
+    total = index_begin + index * static_cast<int64_t>(group.index_layers.size());
     for (size_t l = 0; l < group.layers.size(); ++l) {
       const auto layer = static_cast<size_t>(group.layers[l]);
       if (cache.places_.size() <= layer) cache.places_.resize(layer + 1);
@@ -110,7 +118,7 @@ KvView KvCache::layer(int layer) const {
   FOVEA_CHECK(group.paged());
   const std::byte* base = data_.data() + range.begin + static_cast<int64_t>(at.index) * range.layer_bytes;
   const bool latent = group.kind == KvKind::latent;
-  KvView view = latent ? latent_view(group.dtype, group.page_size, group.head_dim)
+  KvView view = latent ? latent_view(group.dtype, group.page_size, group.head_dim, group.v_head_dim)
                        : paged_view(group.layout, group.dtype, group.num_kv_heads, group.page_size,
                                     group.head_dim, group.v_head_dim);
   view.num_pages = range.count;
@@ -126,6 +134,29 @@ KvView KvCache::layer(int layer) const {
     view.v_scales = reinterpret_cast<const float*>(base + range.v_scales);
   }
   if (latent) view.v_scale = view.k_scale;
+  return view;
+}
+
+KvView KvCache::index_keys(int layer) const {
+  const size_t at = group_of(layer);
+  const KvGroup& group = groups_[at];
+  const Range& range = ranges_[at];
+  const auto found = std::ranges::find(group.index_layers, layer);
+  FOVEA_CHECK(found != group.index_layers.end());
+  const std::byte* base =
+      data_.data() + range.index_begin + (found - group.index_layers.begin()) * range.index_layer_bytes;
+  KvView view;
+  view.k = base;
+  view.dtype = group.index_dtype;
+  view.page_size = group.page_size;
+  view.num_pages = range.count;
+  view.k_slot_stride = group.index_dim;
+  view.k_page_stride = view.k_head_stride = int64_t{group.page_size} * group.index_dim;
+  if (!is_fp8(group.index_dtype)) return view;
+  view.k_page_stride += group.page_size * static_cast<int64_t>(sizeof(float));
+  view.k_scales = reinterpret_cast<const float*>(base + view.k_head_stride);
+  view.scale_page_stride = view.k_page_stride / static_cast<int64_t>(sizeof(float));
+  view.scale_slot_stride = 1;
   return view;
 }
 
@@ -145,6 +176,9 @@ void KvCache::append(int layer, std::span<const int64_t> slots, const float* k, 
   int v_head_dim = group.v_head_dim;
   if (group.kind == KvKind::latent) {  // V is part of K's record: there are no rows or scales of V to write
     FOVEA_CHECK(v == nullptr);
+    if (group.dtype == KvCacheDType::fp8_ds_mla)
+      return write_ds_mla(view, group.v_head_dim, group.head_dim - group.v_head_dim, slots, k, k_row_stride,
+                          stream.pool());
     v_head_dim = 0;
     v_row_stride = 0;
     view.v_scales = nullptr;

@@ -33,6 +33,10 @@ class KvCache {
   /// Pointers into the device's memory. Latent: V is the first v_head_dim elements of K's records. Not for
   /// layers that keep a state.
   KvView layer(int layer) const;
+  /// The pages of a layer's index keys, with the page ids of layer(): K only, one head. fp8_e4m3 is
+  /// page-planar, the codes of a page's tokens and then their scales. The layer is one of
+  /// KvGroup::index_layers.
+  KvView index_keys(int layer) const;
   /// The states of a layer that keeps a state: u8 [sequences, state_bytes].
   Tensor state(int layer) const;
 
@@ -51,6 +55,7 @@ class KvCache {
   /// A group's memory, in bytes; v, k_scales and v_scales are offsets within a layer.
   struct Range {
     int64_t count = 0, begin = 0, v = 0, k_scales = 0, v_scales = 0, layer_bytes = 0;
+    int64_t index_begin = 0, index_layer_bytes = 0;  // of index keys, after all layers
   };
   const Place& place(int layer) const;
 

@@ -8,6 +8,7 @@
 #include "attention/kv_view.h"
 #include "base/dtype_names.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 #include "kv/byte_count.h"
 
 namespace fovea {
@@ -22,12 +23,18 @@ ByteCount layer_token(const KvGroup& g) {
   const auto item = static_cast<int64_t>(size_of(g.dtype));
   const int64_t scale = has_token_scales(g.dtype) ? static_cast<int64_t>(sizeof(float)) : 0;
   const int64_t k = g.head_dim * item + scale;
-  if (g.kind == KvKind::latent) return ByteCount(k);
+  if (g.kind == KvKind::latent) return ByteCount(record_bytes(g.dtype, g.head_dim, g.v_head_dim) + scale);
   return ByteCount(k + g.v_head_dim * item + scale) * g.num_kv_heads;
 }
 
+int64_t index_token(const KvGroup& g) {
+  const auto item = static_cast<int64_t>(size_of(g.index_dtype));
+  return g.index_dim * item + (is_fp8(g.index_dtype) ? static_cast<int64_t>(sizeof(float)) : 0);
+}
+
 ByteCount token(const KvGroup& g) {
-  return layer_token(g) * static_cast<int64_t>(g.layers.size());
+  return layer_token(g) * static_cast<int64_t>(g.layers.size()) +
+         ByteCount(index_token(g)) * static_cast<int64_t>(g.index_layers.size());
 }
 
 ByteCount page(const KvGroup& g) {
@@ -63,11 +70,33 @@ Status check_latent(const KvGroup& g, const std::string& name) {
   if (g.v_head_dim > g.head_dim)
     return invalid(name + ": V has " + str(g.v_head_dim) + " elements and the record " + str(g.head_dim) +
                    "; V is the record's first elements, so that it has at most as many");
+  if (g.dtype == KvCacheDType::fp8_ds_mla && !is_ds_mla(g.v_head_dim, g.head_dim - g.v_head_dim))
+    return unsupported(name + ": fp8_ds_mla with a latent of " + str(g.v_head_dim) +
+                       " elements; it has a scale for each 128, of which it must be a multiple");
   if (g.layout == KvLayout::x_packed || g.layout == KvLayout::shuffle)
     return unsupported(name + ": layout " + std::string(to_string(g.layout)) +
                        " divides records, which must be contiguous; use hnd or nhd");
   if (!g.v_scales.empty())
     return invalid(name + ": V scales, although V is a part of the record; give K scales only");
+  return {};
+}
+
+Status check_index(const KvGroup& g, const std::string& name) {
+  if (g.index_layers.empty()) return {};
+  if (g.kind != KvKind::latent)
+    return invalid(name + ": layers with index keys; only a group of kind latent has them");
+  const bool floats = g.index_dtype == KvCacheDType::float32 || g.index_dtype == KvCacheDType::float16 ||
+                      g.index_dtype == KvCacheDType::bfloat16;
+  if (!floats && g.index_dtype != KvCacheDType::fp8_e4m3)
+    return unsupported(name + ": index keys of " + std::string(to_string(g.index_dtype)) +
+                       "; allowed are float32, float16, bfloat16 and fp8_e4m3");
+  if (g.index_dim < 4 || g.index_dim % 4 != 0)  // scales follow the codes of a page
+    return invalid(name + ": index keys of " + str(g.index_dim) + " elements; a multiple of 4 is needed");
+  for (size_t i = 0; i < g.index_layers.size(); ++i)
+    if (!std::ranges::binary_search(g.layers, g.index_layers[i]) ||
+        (i > 0 && g.index_layers[i] <= g.index_layers[i - 1]))
+      return invalid(name + ": index keys of layer " + str(g.index_layers[i]) +
+                     "; they are in layers of the group, ascending");
   return {};
 }
 
@@ -86,7 +115,10 @@ Status check_pages(const KvGroup& g, const std::string& name) {
     return unsupported(name + ": dtype " + std::string(to_string(g.dtype)) +
                        " can't be stored; allowed are " + stored_kv_cache_dtypes() +
                        (g.dtype == KvCacheDType::auto_ ? " (auto resolved)" : ""));
+  if (g.dtype == KvCacheDType::fp8_ds_mla && g.kind != KvKind::latent)
+    return unsupported(name + ": fp8_ds_mla, the records of latent attention; use fp8_e4m3");
   if (g.kind == KvKind::latent) FOVEA_RETURN_IF_ERROR(check_latent(g, name));
+  FOVEA_RETURN_IF_ERROR(check_index(g, name));
   FOVEA_RETURN_IF_ERROR(check_layout(g.layout, g.dtype, g.page_size, g.head_dim));
   FOVEA_RETURN_IF_ERROR(check_scales(g, g.k_scales, name, "K"));
   return check_scales(g, g.v_scales, name, "V");
@@ -107,6 +139,10 @@ std::string_view to_string(KvKind kind) {
 
 int64_t KvGroup::layer_bytes_per_token() const {
   return layer_token(*this).value();
+}
+
+int64_t KvGroup::index_bytes_per_token() const {
+  return index_token(*this);
 }
 
 int64_t KvGroup::bytes_per_token() const {

@@ -36,6 +36,11 @@ struct KvGroup {
   KvLayout layout = KvLayout::hnd;             ///< auto = hnd; latent: records are contiguous, nhd or hnd
   /// [layers.size()], fp8 dtypes only; empty = all 1. Latent: K only.
   std::vector<float> k_scales, v_scales;
+  /// Latent: the layers whose pages also hold index keys of sparse attention, one a token, of `index_dim`
+  /// elements of `index_dtype`: a float, or fp8_e4m3 with an fp32 scale for each key. Ascending.
+  std::vector<int> index_layers;
+  int index_dim = 0;
+  KvCacheDType index_dtype = KvCacheDType::float32;
 
   /// Whether the group's memory is pages of tokens; a state's is one block per sequence.
   bool paged() const { return kind != KvKind::state; }
@@ -43,8 +48,11 @@ struct KvGroup {
   /// Bytes of one token in one layer; 0 for a state. With s = size_of(dtype), and scale = 4 (one fp32
   /// per token and head) if has_token_scales(dtype), else 0:
   ///   full, window, cross: num_kv_heads * (head_dim * s + v_head_dim * s + 2 * scale)
-  ///   latent:              head_dim * s + scale
+  ///   latent:              head_dim * s + scale; fp8_ds_mla: ds_mla_bytes() (656 for 512 + 64)
   int64_t layer_bytes_per_token() const;
+  /// Bytes of one token's index key in one of index_layers: index_dim * size, and 4 of a scale (132 for 128
+  /// elements of fp8_e4m3).
+  int64_t index_bytes_per_token() const;
   /// Bytes of one token, and of one page, in all layers of the group.
   int64_t bytes_per_token() const;
   int64_t bytes_per_page() const;

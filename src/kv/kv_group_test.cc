@@ -58,6 +58,16 @@ TEST(KvGroupTest, BytesOfEachKind) {
   expect(group(KvKind::latent, {0, 1}, 1, 576, 512, 64, KvCacheDType::bfloat16), 1152, 2304, 147456);
   expect(group(KvKind::latent, {0, 1}, 1, 576, 512, 64, KvCacheDType::fp8_e4m3), 576, 1152, 73728);
   expect(group(KvKind::latent, {0}, 1, 288, 256, 1, KvCacheDType::int8_per_token_head), 292, 292, 292);
+  expect(group(KvKind::latent, {0, 1}, 1, 576, 512, 64, KvCacheDType::fp8_ds_mla), 656, 1312, 83968);
+  expect(group(KvKind::latent, {0}, 1, 288, 256, 1, KvCacheDType::fp8_ds_mla), 328, 328, 328);
+  KvGroup indexed = group(KvKind::latent, {0, 1, 2}, 1, 576, 512, 64, KvCacheDType::fp8_ds_mla);
+  indexed.index_layers = {0, 2};
+  indexed.index_dim = 128;
+  indexed.index_dtype = KvCacheDType::fp8_e4m3;
+  EXPECT_EQ(indexed.index_bytes_per_token(), 132);
+  expect(indexed, 656, 3 * 656 + 2 * 132, 64 * (3 * 656 + 2 * 132));
+  indexed.index_dtype = KvCacheDType::bfloat16;
+  expect(indexed, 656, 3 * 656 + 2 * 256, 64 * (3 * 656 + 2 * 256));
 }
 
 TEST(KvGroupTest, AStateHasBytesPerSequence) {

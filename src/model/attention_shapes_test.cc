@@ -164,8 +164,8 @@ TEST(AttentionShapes, AnIndexerMakesMlaSparse) {
   const AttentionShapes s =
       shapes_of(std::string(R"({"model_type":"deepseek_v32","index_topk":2048,)") + kDeepseek + "}");
   EXPECT_THAT(lines(s), ElementsAre("61 x sparse_mla 128/1 d576/512 mla 128+64/128"));
-  EXPECT_FALSE(s.runnable);
-  EXPECT_THAT(s.why_not, HasSubstr("give --max-model-len 2048 or less"));
+  EXPECT_TRUE(s.runnable);
+  EXPECT_EQ(s.specs.front().sparse_topk, 2048);
   EXPECT_THAT(s.notes, ElementsAre(HasSubstr("an indexer chooses 2048 keys")));
   EXPECT_THAT(lines(R"({"model_type":"glm_moe_dsa","num_hidden_layers":78,"num_attention_heads":64,
       "vocab_size":154880,"hidden_size":6144,"max_position_embeddings":202752,

@@ -191,8 +191,8 @@ std::string length_refusal(const ModelConfig& config) {
   if (!config.sparse) return "";
   const std::string topk = std::to_string(config.sparse_topk);
   return config.architecture + " has an indexer that chooses " + topk +
-         " keys for each query (index_topk), which is not supported; up to " + topk +
-         " tokens attention is dense: give --max-model-len " + topk + " or less";
+         " keys for each query (index_topk), which runs on a CPU only; up to " + topk +
+         " tokens attention is dense: give --max-model-len " + topk + " or less, or --device cpu";
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {

@@ -115,6 +115,15 @@ struct MlaConfig {
   bool operator==(const MlaConfig&) const = default;
 };
 
+/// DeepSeek sparse attention: in each layer an indexer, or that of an earlier layer, chooses the keys that a
+/// query sees.
+struct IndexerConfig {
+  int heads = 0;             ///< 0 = the model has none
+  int dim = 0;               ///< of its queries and its one key a token
+  bool interleaved = false;  ///< RoPE of the first elements, as RopeConfig::interleaved
+  std::vector<bool> full;    ///< [num_layers]; false: the layer sees the keys of the last one with an indexer
+};
+
 /// The encoder of an encoder-decoder model; an encoder-only model uses the fields of ModelConfig.
 struct EncoderConfig {
   int num_layers = 0;
@@ -190,6 +199,8 @@ struct ModelConfig {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;
   std::optional<bool> do_sample;
+
+  IndexerConfig indexer;  ///< where sparse_topk is not 0
 };
 
 /// `config`'s own settings of type T; T's defaults if it is another family's.
@@ -216,8 +227,8 @@ Result<ModelConfig> parse_model_config(std::string_view config, std::string_view
 /// would invalidate cached keys.) Parsing assumes max_position.
 void fit_to_length(ModelConfig& config, int64_t max_seq_len);
 
-/// Why the engine does not run sequences of the length that the config fits, and what to change; "" = it
-/// does.
+/// Why the engine does not run sequences of the length that the config fits on a GPU, and what to change; ""
+/// = it does.
 std::string length_refusal(const ModelConfig& config);
 
 }  // namespace fovea

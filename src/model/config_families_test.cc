@@ -375,6 +375,16 @@ TEST(ConfigFamilies, RefuseByKeyAndValue) {
        {"mlp_layer_types is", "dense or sparse"}},
       {"DeepseekV2ForCausalLM", R"({"use_mla":false})", {"use_mla is false"}},
       {"DeepseekV32ForCausalLM", R"({"index_topk":0})", {"index_topk is 0"}},
+      {"DeepseekV32ForCausalLM", R"({"index_head_dim":96})", {"index_head_dim is 96", "power of two"}},
+      {"DeepseekV32ForCausalLM",
+       R"({"index_head_dim":32})",
+       {"index_head_dim is 32", "qk_rope_head_dim = 64"}},
+      {"DeepseekV32ForCausalLM", R"({"q_lora_rank":null})", {"q_lora_rank is null", "indexer"}},
+      {"GlmMoeDsaForCausalLM", R"({"indexer_types":["full"]})", {"indexer_types is", "num_hidden_layers"}},
+      {"GlmMoeDsaForCausalLM",
+       R"({"index_topk_pattern":"SFFF"})",
+       {"index_topk_pattern is", "first one full"}},
+      {"GlmMoeDsaForCausalLM", R"({"index_topk_pattern":"FFXF"})", {"index_topk_pattern is", "shared (S)"}},
       {"MiniCPM3ForCausalLM", R"({"scale_depth":-1})", {"scale_depth is -1"}},
   };
   for (const Bad& bad : cases) {

@@ -158,7 +158,8 @@ Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream
                          host_tensor(input.slots),
                          host_tensor(input.logit_rows),
                          input.attention,
-                         input.kv};
+                         input.kv,
+                         input.batch};
   const auto rows = static_cast<int64_t>(input.logit_rows.size());
   return forward_tensors(step, host_tensor(logits, rows, config_.vocab_size), stream);
 }
@@ -182,7 +183,8 @@ DecoderWeights read_decoder(const ModelConfig& c, WeightReader& reader, const De
     DecoderLayer& layer = weights.layers.emplace_back();
     if (before) layer.attention_input_norm = norm("input_layernorm");
     if (c.mla)
-      layer.latent = read_latent(prefix + "self_attn.", c, reader);
+      layer.latent =
+          read_latent(prefix + "self_attn.", c, reader, c.sparse && c.indexer.full[static_cast<size_t>(i)]);
     else
       layer.attention = read_attention(prefix + "self_attn.", c, reader, tensors.stored);
     if (after) layer.attention_output_norm = norm("post_attention_layernorm");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -33,6 +34,7 @@ class Forward {
     branch_ = activations(c_.hidden_size);
     if (q_.activations() != ElementType::f32)
       kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
+    if (c_.sparse) chosen_ = arena_.take(ElementType::i32, {max_rows_, c_.sparse_topk}).first_rows(rows_);
     q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, x_);
     for (size_t i = 0; i < w_.ropes.size(); ++i)
       ropes_[i] = rope_table(w_.ropes[i]);
@@ -124,6 +126,10 @@ class Forward {
         args.out = latent.data;
         args.out_row_stride = latent.stride(0);
         args.kv = step_.kv->layer(layer);
+        if (chosen_) {
+          args.chosen = chosen_.as<int32_t>();
+          args.chosen_row_stride = chosen_.stride(0);
+        }
         return step_.attention->forward(layer, args, stream);
       });
     }
@@ -143,6 +149,7 @@ class Forward {
     Tensor queries = down.slice(1, 0, first);
     if (a.q_norm) {
       q_.norm(a.q_norm, queries, queries);
+      if (a.indexer) choose_keys(*a.indexer, layer, input, queries);
       const Tensor up = activations(a.q_up.n);
       q_.linear(a.q_up, queries, up, "q_up");
       queries = up;
@@ -158,6 +165,29 @@ class Forward {
     in.slots = step_.slots;
     if (step_.kv) in.kv = step_.kv->layer(layer);
     q_.latent_append(in);
+  }
+
+  /// Lists the keys that the rows see, for this layer and those after it without an indexer. `latent`: of the
+  /// queries.
+  void choose_keys(const PlacedIndexer& a, int layer, const Tensor& input, const Tensor& latent) {
+    const Arena::Scope scope(arena_);
+    const IndexerConfig& config = c_.indexer;
+    const Tensor queries = activations(a.queries.n);
+    IndexInput in;
+    in.key = activations(config.dim);
+    in.weights = activations(config.heads);
+    q_.linear(a.queries, latent, queries, "index_q");
+    q_.linear(a.key, input, in.key, "index_k");
+    q_.linear(a.weights, input, in.weights, "index_weights");
+    in.q = heads_of(queries, config.dim);
+    in.norm = a.key_norm;
+    in.rope = ropes_[static_cast<size_t>(c_.layers[static_cast<size_t>(layer)].rope)];
+    in.rope.interleaved = config.interleaved;
+    in.scale = 1.0f / std::sqrt(static_cast<float>(config.heads) * static_cast<float>(config.dim));
+    in.slots = step_.slots;
+    in.batch = step_.batch;
+    if (step_.kv) in.keys = step_.kv->index_keys(layer);
+    q_.choose_keys(in, chosen_);
   }
 
   /// Rows [rows, heads * dim] as [rows, heads, dim].
@@ -256,6 +286,7 @@ class Forward {
   Tensor x_, normed_, branch_;  // [rows, hidden]; x_ is f32
   Tensor kept_x_;  // f32 [max_logit_rows, hidden]: x_ of the last block; empty where normed_ has its type
   std::array<RopeTable, kMaxRopes> ropes_;
+  Tensor chosen_;  // i32 [rows, sparse_topk], where attention is sparse
 };
 
 }  // namespace

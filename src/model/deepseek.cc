@@ -1,8 +1,9 @@
 // DeepSeek's models with latent attention and many experts: V2 and V2-Lite (transformers'
 // DeepseekV2ForCausalLM), V3, R1, V3.1 and Kimi-K2 (DeepseekV3ForCausalLM), and GLM-4.7-Flash
-// (Glm4MoeLiteForCausalLM); V3.2 (DeepseekV32ForCausalLM) and GLM-5 (GlmMoeDsaForCausalLM) as far as their
-// sparse attention is dense.
+// (Glm4MoeLiteForCausalLM); V3.2 (DeepseekV32ForCausalLM) and GLM-5 (GlmMoeDsaForCausalLM) with sparse
+// attention.
 #include <algorithm>
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -113,18 +114,65 @@ void read_attention_glm(Fields& fields, ModelConfig& c) {
   read_mla_sizes(fields, c, {.intermediate_size = 10240, .q_rank = 768, .nope_dim = 192, .v_dim = 256});
 }
 
-/// Sparse attention: index_topk.
-void read_indexer(Fields& fields, ModelConfig& c) {
+/// Sparse attention. Indexers rotate by halves (V3.2), or by pairs (GLM-5).
+void read_indexer(Fields& fields, ModelConfig& c, int heads, bool interleaved) {
+  constexpr int kMostHeads = 1024, kMostElements = 1024;
   c.sparse_topk = fields.small("index_topk", 1, 1 << 30, 2048);
   c.sparse = true;
+  IndexerConfig& indexer = c.indexer;
+  indexer.heads = fields.small("index_n_heads", 1, kMostHeads, heads);
+  indexer.dim = fields.small("index_head_dim", 1, kMostElements, 128);
+  indexer.interleaved = fields.boolean("indexer_rope_interleave", interleaved);
+  indexer.full.assign(static_cast<size_t>(std::max(c.num_layers, 0)), true);
+  if (!fields.ok()) return;
+  if (!std::has_single_bit(static_cast<unsigned>(indexer.dim)) || indexer.dim < c.mla.rope_dim)
+    fields.refuse("index_head_dim",
+                  "a power of two is needed, at least qk_rope_head_dim = " + std::to_string(c.mla.rope_dim));
+  if (c.mla.q_rank == 0)
+    fields.refuse("q_lora_rank", "an indexer's queries come from their latent, which has 1 element or more");
 }
+
+/// Which layers have an indexer, from indexer_types, index_topk_pattern ("FSSF"), or index_topk_freq and
+/// index_skip_topk_offset; the others see the keys of the last one that has.
+void read_shared_layers(Fields& fields, ModelConfig& c) {
+  std::vector<bool>& full = c.indexer.full;
+  const char* key = fields.find("indexer_types") ? "indexer_types" : "index_topk_pattern";
+  const nlohmann::json* types = fields.find(key);
+  if (!types) {
+    const int step = fields.small("index_topk_freq", 0, 1 << 20, 1);
+    const int skipped = fields.small("index_skip_topk_offset", 0, 1 << 20, 2);
+    for (int i = 0; i < c.num_layers && fields.ok(); ++i)
+      full[static_cast<size_t>(i)] = std::max(i - skipped + 1, 0) % std::max(step, 1) == 0;
+    return;
+  }
+  const auto refuse = [&] {
+    fields.refuse(key, "one entry for each of the num_hidden_layers = " + std::to_string(c.num_layers) +
+                           " layers is needed, full (F) or shared (S), the first one full");
+  };
+  std::vector<bool> given;
+  if (types->is_string()) {
+    for (const char letter : types->get_ref<const std::string&>()) {
+      if (letter != 'F' && letter != 'S') return refuse();
+      given.push_back(letter == 'F');
+    }
+  } else if (types->is_array()) {
+    for (const nlohmann::json& type : *types) {
+      if (type != "full" && type != "shared") return refuse();
+      given.push_back(type == "full");
+    }
+  }
+  if (given.size() != full.size() || given.empty() || !given.front()) return refuse();
+  full = std::move(given);
+}
+
 void read_attention_v32(Fields& fields, ModelConfig& c) {
   read_attention_v3(fields, c);
-  read_indexer(fields, c);
+  read_indexer(fields, c, 64, false);
 }
 void read_attention_glm_dsa(Fields& fields, ModelConfig& c) {
   read_mla_sizes(fields, c, {.intermediate_size = 12288, .q_rank = 2048, .nope_dim = 192, .v_dim = 256});
-  read_indexer(fields, c);
+  read_indexer(fields, c, 32, true);
+  if (fields.ok()) read_shared_layers(fields, c);
 }
 
 void configure(Fields& fields, ModelConfig& c, const Defaults& defaults) {
@@ -157,9 +205,11 @@ std::unique_ptr<Model> read(const ModelConfig& config, WeightReader& reader) {
   // Layers that predict further tokens follow the others.
   for (int i = 0; i < config.extra_layers; ++i)
     reader.ignore("model.layers." + std::to_string(config.num_layers + i) + ".");
-  // Without sparse attention an indexer decides nothing.
+  // Without sparse attention an indexer decides nothing, nor does one in a layer that shares another's
+  // choice.
   for (int i = 0; config.sparse_topk > 0 && i < config.num_layers; ++i)
-    reader.ignore("model.layers." + std::to_string(i) + ".self_attn.indexer.");
+    if (!config.sparse || !config.indexer.full[static_cast<size_t>(i)])
+      reader.ignore("model.layers." + std::to_string(i) + ".self_attn.indexer.");
   return read_decoder_model(config, reader);
 }
 

@@ -23,6 +23,14 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, KvCacheDType dtype, Kv
     group.k_scales = scales.k;
     if (!config.mla) group.v_scales = scales.v;
   }
+  if (config.sparse) {
+    for (int i = 0; i < config.num_layers; ++i)
+      if (config.indexer.full[static_cast<size_t>(i)]) group.index_layers.push_back(i);
+    group.index_dim = config.indexer.dim;
+    // DeepSeek's own code rounds index keys to e4m3, as it does the activations of e4m3 weights.
+    const bool codes = config.quantization.fp8 || size_of(dtype) == 1;
+    group.index_dtype = codes ? KvCacheDType::fp8_e4m3 : dtype;
+  }
   return {group};
 }
 

@@ -9,8 +9,9 @@
 namespace fovea {
 
 /// The KV cache groups of `config`, all in pages of `page_size` tokens; `dtype` is resolved, and `scales` are
-/// used by fp8 dtypes only. An encoder has none. A model with latent attention has one group of kind latent.
-/// Other models have one group, of kind full, with all decoder layers:
+/// used by fp8 dtypes only. An encoder has none. A model with latent attention has one group of kind latent,
+/// with index keys where its attention is sparse: e4m3 if the cache or the checkpoint's weights have 8 bits,
+/// else of `dtype`. Other models have one group, of kind full, with all decoder layers:
 ///  - also if layers have windows. They share one page table, and the scheduler releases a page once it lies
 ///    before all layers' windows (SchedulerConfig::window);
 ///  - also in an encoder-decoder model, whose layers keep cross keys and values in separate pages, of the

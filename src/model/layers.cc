@@ -53,7 +53,7 @@ int64_t LatentBlock::bytes() const {
   for (const auto* heads : {&key_up, &value_up})
     for (const Linear& head : *heads)
       bytes += head.bytes();
-  return bytes;
+  return bytes + (indexer ? indexer->bytes() : 0);
 }
 
 namespace {
@@ -67,9 +67,21 @@ Norm read_latent_norm(const std::string& prefix, int64_t size, const ModelConfig
   return norm;
 }
 
+IndexerBlock read_indexer(const std::string& prefix, const ModelConfig& c, WeightReader& reader) {
+  const int64_t heads = c.indexer.heads, dim = c.indexer.dim;
+  IndexerBlock block;
+  block.queries = reader.fused(prefix, {{"wq_b", heads * dim}}, c.mla.q_rank, false);
+  block.key = reader.fused(prefix, {{"wk", dim}}, c.hidden_size, false);
+  block.key_norm.eps = 1e-6f;
+  block.key_norm.weight = reader.vector(prefix + "k_norm.weight", dim, 1.0f);
+  block.key_norm.bias = reader.vector(prefix + "k_norm.bias", dim, 0.0f);
+  block.weights = reader.fused(prefix, {{"weights_proj", heads}}, c.hidden_size, false);
+  return block;
+}
+
 }  // namespace
 
-LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightReader& reader) {
+LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightReader& reader, bool indexer) {
   const MlaConfig& m = c.mla;
   const int64_t heads = c.num_heads, q_size = heads * m.qk_dim();
   const WeightReader::Part record{"kv_a_proj_with_mqa", m.record(), c.qkv_bias};
@@ -95,6 +107,7 @@ LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightR
   block.key_up.assign(std::make_move_iterator(parts.begin()), std::make_move_iterator(middle));
   block.value_up.assign(std::make_move_iterator(middle), std::make_move_iterator(parts.end()));
   block.out = reader.fused(prefix, {{"o_proj", c.hidden_size}}, heads * m.v_dim, c.o_bias);
+  if (indexer) block.indexer = read_indexer(prefix + "indexer.", c, reader);
   return block;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The weights of a decoder's blocks, and how they are read. decoder_forward.cc computes with them.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,6 +41,17 @@ struct AttentionBlock {
   int64_t bytes() const;
 };
 
+/// The indexer of sparse attention (IndexerConfig): its queries from the queries' latent, its key and the
+/// weights of its heads from the hidden state.
+struct IndexerBlock {
+  Linear queries;  ///< [heads * dim, q_rank]
+  Linear key;      ///< [dim, hidden]
+  Norm key_norm;   ///< LayerNorm [dim]
+  Linear weights;  ///< [heads, hidden]
+
+  int64_t bytes() const { return queries.bytes() + key.bytes() + key_norm.bytes() + weights.bytes(); }
+};
+
 /// Latent attention (MlaConfig): queries and the cached record from the hidden state, the up-projections of
 /// keys and values for each head, and the output.
 struct LatentBlock {
@@ -51,6 +63,7 @@ struct LatentBlock {
   std::vector<Linear> key_up;    ///< [heads] of [kv_rank, nope_dim]: queries into the latent's space
   std::vector<Linear> value_up;  ///< [heads] of [v_dim, kv_rank]
   Linear out;
+  std::optional<IndexerBlock> indexer;
 
   int64_t bytes() const;
 };
@@ -75,8 +88,10 @@ Norm read_norm(const std::string& prefix, int64_t size, const ModelConfig& confi
 AttentionBlock read_attention(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
                               Stored stored = Stored::apart);
 /// Tensors PREFIX + {q_a_proj,q_a_layernorm,q_b_proj} or q_proj,
-/// {kv_a_proj_with_mqa,kv_a_layernorm,kv_b_proj}, o_proj.
-LatentBlock read_latent(const std::string& prefix, const ModelConfig& config, WeightReader& reader);
+/// {kv_a_proj_with_mqa,kv_a_layernorm,kv_b_proj}, o_proj, and indexer.{wq_b,wk,k_norm,weights_proj} if
+/// `indexer`.
+LatentBlock read_latent(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
+                        bool indexer = false);
 /// Tensors PREFIX + {gate,up,down}_proj.
 GatedMlp read_gated_mlp(const std::string& prefix, const ModelConfig& config, WeightReader& reader,
                         Stored stored = Stored::apart);

@@ -75,6 +75,23 @@ const MlaCase kCases[] = {
          "n_shared_experts":1,"moe_intermediate_size":22,"mlp_layer_types":["dense","sparse","sparse"],
          "routed_scaling_factor":1.8,"rope_parameters":{"rope_type":"default","rope_theta":1000000}})",
      {halves(), unscaled()}},
+    {"v32",
+     R"({"architectures":["DeepseekV32ForCausalLM"],"n_routed_experts":8,"num_experts_per_tok":3,"n_group":1,
+         "topk_group":1,"n_shared_experts":1,"moe_intermediate_size":22,"first_k_dense_replace":1,
+         "index_topk":6,"index_n_heads":5,"index_head_dim":16})",
+     {halves(),
+      {"one key more", [](ModelConfig& c) { ++c.sparse_topk; }},
+      {"all keys", [](ModelConfig& c) { c.sparse = false; }},
+      {"an indexer's pairs instead of halves", [](ModelConfig& c) { c.indexer.interleaved = true; }},
+      {"the first layer's choice", [](ModelConfig& c) { c.indexer.full = {true, false, false}; }}}},
+    {"glm_dsa",
+     R"({"architectures":["GlmMoeDsaForCausalLM"],"n_routed_experts":8,"num_experts_per_tok":3,
+         "n_shared_experts":1,"moe_intermediate_size":22,"mlp_layer_types":["dense","sparse","sparse"],
+         "index_topk":5,"index_n_heads":3,"index_head_dim":32,"index_topk_pattern":"FSF"})",
+     {halves(),
+      {"an indexer's halves instead of pairs", [](ModelConfig& c) { c.indexer.interleaved = false; }},
+      {"own indexers", [](ModelConfig& c) { c.indexer.full = {true, true, true}; }},
+      {"one indexer", [](ModelConfig& c) { c.indexer.full = {true, false, false}; }}}},
     {"minicpm3",
      R"({"architectures":["MiniCPM3ForCausalLM"],"scale_emb":1.5,"scale_depth":1.4,"dim_model_base":20,
          "rope_scaling":{"type":"longrope","short_factor":[1,1.1,1.2,1.3],"long_factor":[1,2,3,4],
@@ -90,7 +107,7 @@ const MlaCase kCases[] = {
 std::vector<AttentionSpec> plain_specs(const ModelConfig& config) {
   std::vector<AttentionSpec> specs = attention_specs(config);
   for (AttentionSpec& spec : specs)
-    spec.use_mla = false;
+    spec.use_mla = spec.use_sparse;
   return specs;
 }
 
@@ -120,7 +137,8 @@ class MlaModel : public testing::TestWithParam<MlaCase> {
     return *std::move(model);
   }
   Runner runner(Model& model, int page_size, int threads) const {
-    return Runner(model, page_size, threads, 4, make_torch_native, plain_specs(config_));
+    return Runner(model, page_size, threads, 4,
+                  config_.sparse ? make_torch_native_mla_sparse : make_torch_native, plain_specs(config_));
   }
   std::vector<float> row(const std::vector<float>& logits, size_t i) const {
     const auto first = logits.begin() + static_cast<std::ptrdiff_t>(i) * config_.vocab_size;
@@ -183,7 +201,10 @@ TEST_P(MlaModel, OneRecordPerTokenIsCached) {
   const auto groups = kv_groups(config_, KvCacheDType::bfloat16, KvLayout::hnd, 16);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].kind, KvKind::latent);
-  EXPECT_EQ(groups[0].bytes_per_token(), 3 * 2 * (20 + 8));
+  const int64_t indexers = config_.sparse ? std::ranges::count(config_.indexer.full, true) : 0;
+  EXPECT_EQ(groups[0].bytes_per_token(), 3 * 2 * (20 + 8) + indexers * 2 * config_.indexer.dim);
+  const auto codes = kv_groups(config_, KvCacheDType::fp8_e4m3, KvLayout::hnd, 16);
+  EXPECT_EQ(codes[0].bytes_per_token(), 3 * (20 + 8) + indexers * (config_.indexer.dim + 4));
   const AttentionSpec spec = attention_specs(config_).front();
   EXPECT_TRUE(spec.use_mla);
   EXPECT_EQ(spec.num_kv_heads, 1);

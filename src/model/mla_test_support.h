@@ -50,6 +50,13 @@ inline Weights random_mla_weights(const ModelConfig& c, DType dtype, uint32_t se
     norm(attn + "kv_a_layernorm", m.kv_rank);
     linear(attn + "kv_b_proj", c.num_heads * (m.nope_dim + m.v_dim), m.kv_rank);
     linear(attn + "o_proj", c.hidden_size, c.num_heads * m.v_dim, c.o_bias);
+    if (c.indexer.heads > 0) {  // in all layers, also those that share another's choice
+      linear(attn + "indexer.wq_b", c.indexer.heads * c.indexer.dim, m.q_rank);
+      linear(attn + "indexer.wk", c.indexer.dim, c.hidden_size);
+      norm(attn + "indexer.k_norm", c.indexer.dim);
+      add(attn + "indexer.k_norm.bias", {c.indexer.dim}, 0, 0.3f);
+      linear(attn + "indexer.weights_proj", c.indexer.heads, c.hidden_size);
+    }
     if (!c.layers[static_cast<size_t>(i)].moe) {
       mlp(layer + "mlp.", c.intermediate_size);
       continue;
@@ -83,9 +90,11 @@ class MlaReference {
       for (double& v : x.back())
         v *= static_cast<double>(c_.embedding_scale);
     }
+    Seen seen;
     for (int i = 0; i < c_.num_layers; ++i) {
       const std::string name = "model.layers." + std::to_string(i) + ".";
-      attention(name, x);
+      if (c_.sparse && c_.indexer.full[static_cast<size_t>(i)]) seen = chosen(name, x);
+      attention(name, x, seen);
       for (Row& row : x) {
         const Row in = norm(name + "post_attention_layernorm", row);
         add(row, c_.layers[static_cast<size_t>(i)].moe ? experts(name + "mlp.", in) : mlp(name + "mlp.", in),
@@ -102,6 +111,7 @@ class MlaReference {
 
  private:
   using Row = std::vector<double>;
+  using Seen = std::vector<std::vector<bool>>;  // [T][T]; empty = all keys up to the row's own
 
   static void add(Row& x, const Row& y, double scale) {
     for (size_t i = 0; i < x.size(); ++i)
@@ -137,11 +147,12 @@ class MlaReference {
       y[i] = x[i] / std::sqrt(mean + eps) * static_cast<double>(weight[i]);
     return y;
   }
-  void rotate(size_t p, Row& head, int64_t first) const {
+  void rotate(size_t p, Row& head, int64_t first) const { rotate(p, head, first, c_.ropes[0].interleaved); }
+  void rotate(size_t p, Row& head, int64_t first, bool interleaved) const {
     const RopeConfig& r = c_.ropes[0];
     for (size_t t = 0; t < frequencies_.size(); ++t) {
-      const size_t a = static_cast<size_t>(first) + (r.interleaved ? 2 * t : t),
-                   b = r.interleaved ? a + 1 : a + frequencies_.size();
+      const size_t a = static_cast<size_t>(first) + (interleaved ? 2 * t : t),
+                   b = interleaved ? a + 1 : a + frequencies_.size();
       const double angle = static_cast<double>(p) * frequencies_[t],
                    cos = std::cos(angle) * r.attention_factor, sin = std::sin(angle) * r.attention_factor;
       const double low = head[a], high = head[b];
@@ -150,7 +161,53 @@ class MlaReference {
     }
   }
 
-  void attention(const std::string& layer, std::vector<Row>& x) const {
+  /// x / sd(x) times weight, plus bias, of the mean-free x.
+  Row layer_norm(const std::string& name, Row x) const {
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+    for (double& v : x)
+      v -= mean;
+    const double scale = 1 / std::sqrt(dot(x, x) / static_cast<double>(x.size()) + 1e-6);
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = x[i] * scale * static_cast<double>(w_.at(name + ".weight").values[i]) +
+             static_cast<double>(w_.at(name + ".bias").values[i]);
+    return x;
+  }
+
+  /// The keys that a layer's indexer chooses for each row.
+  Seen chosen(const std::string& layer, const std::vector<Row>& x) const {
+    const IndexerConfig& indexer = c_.indexer;
+    const std::string name = layer + "self_attn.", own = name + "indexer.";
+    std::vector<Row> queries, keys, weights;
+    for (size_t p = 0; p < x.size(); ++p) {
+      const Row in = norm(layer + "input_layernorm", x[p]);
+      queries.push_back(
+          linear(own + "wq_b", latent_norm(name + "q_a_layernorm", linear(name + "q_a_proj", in))));
+      for (int h = 0; h < indexer.heads; ++h)
+        rotate(p, queries.back(), int64_t{h} * indexer.dim, indexer.interleaved);
+      keys.push_back(layer_norm(own + "k_norm", linear(own + "wk", in)));
+      rotate(p, keys.back(), 0, indexer.interleaved);
+      weights.push_back(linear(own + "weights_proj", in));
+    }
+    Seen seen(x.size(), std::vector<bool>(x.size()));
+    for (size_t p = 0; p < x.size(); ++p) {
+      Row scores;
+      for (size_t j = 0; j <= p; ++j) {
+        scores.push_back(0);
+        for (int h = 0; h < indexer.heads; ++h)
+          scores.back() +=
+              weights[p][static_cast<size_t>(h)] *
+              std::max(0.0, dot(part(queries[p], int64_t{h} * indexer.dim, indexer.dim), keys[j]));
+      }
+      std::vector<size_t> order(scores.size());
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+      for (size_t i = 0; i < order.size() && i < static_cast<size_t>(c_.sparse_topk); ++i)
+        seen[p][order[i]] = true;
+    }
+    return seen;
+  }
+
+  void attention(const std::string& layer, std::vector<Row>& x, const Seen& seen) const {
     const MlaConfig& m = c_.mla;
     const std::string name = layer + "self_attn.";
     std::vector<std::vector<Row>> q, k, v;  // [T][heads]
@@ -181,6 +238,7 @@ class MlaReference {
         Row out(static_cast<size_t>(m.v_dim));
         double sum = 0;
         for (size_t j = 0; j <= p; ++j) {
+          if (!seen.empty() && !seen[p][j]) continue;
           const double e = std::exp(dot(q[p][h], k[j][h]) * c_.attention_scale);
           sum += e;
           add(out, v[j][h], e);

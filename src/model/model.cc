@@ -57,6 +57,7 @@ AttentionSpec decoder_spec(const ModelConfig& config, const LayerConfig& layer) 
   if (mla) {
     spec.use_mla = true;
     spec.use_sparse = config.sparse;
+    spec.sparse_topk = config.sparse ? config.sparse_topk : 0;
     spec.v_head_dim = mla.kv_rank;
     spec.mla_nope_head_dim = mla.nope_dim;
     spec.mla_rope_head_dim = mla.rope_dim;

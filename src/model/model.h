@@ -36,6 +36,7 @@ struct ForwardInput {
   std::span<const int32_t> logit_rows;  ///< rows in [0, T) whose logits are wanted, strictly ascending
   StepAttention* attention = nullptr;
   KvCache* kv = nullptr;
+  const BatchMeta* batch = nullptr;  ///< the rows' sequences; needed by sparse attention
 };
 
 /// ForwardInput for forward_tensors(): the arrays are on the model's device, with the same integer types.
@@ -44,6 +45,7 @@ struct StepTensors {
   Tensor logit_rows;                   ///< [R]
   StepAttention* attention = nullptr;  ///< on that device
   KvCache* kv = nullptr;               ///< likewise
+  const BatchMeta* batch = nullptr;    ///< likewise
 };
 
 /// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of

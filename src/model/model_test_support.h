@@ -412,7 +412,7 @@ class Runner {
       spec.page_size = page_size_;
     BackendStep attention(backend_, specs, {16, 256, 4096, 1024}, meta, stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
-    const ForwardInput input = {ids, positions, slots, rows, &attention, cache_.get()};
+    const ForwardInput input = {ids, positions, slots, rows, &attention, cache_.get(), &meta};
     FOVEA_CHECK(model_.forward(input, logits.data(), stream_).ok());
     return logits;
   }

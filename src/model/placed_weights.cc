@@ -244,6 +244,9 @@ PlacedLatent place(const LatentBlock& block, WeightPlacement& placement) {
   out.key_up = heads(block.key_up);
   out.value_up = heads(block.value_up);
   out.out = placement.linear(block.out);
+  if (block.indexer)
+    out.indexer = {placement.linear(block.indexer->queries), placement.linear(block.indexer->key),
+                   placement.linear(block.indexer->weights), placement.norm(block.indexer->key_norm)};
   return out;
 }
 

@@ -87,11 +87,18 @@ struct PlacedAttention {
   QueryTemperature temperature;
 };
 
+/// As IndexerBlock.
+struct PlacedIndexer {
+  LinearWeight queries, key, weights;
+  NormWeight key_norm;
+};
+
 /// As LatentBlock.
 struct PlacedLatent {
   LinearWeight down, q_up, out;
   NormWeight q_norm, kv_norm;
   std::vector<LinearWeight> key_up, value_up;  ///< [heads] of one shape, without biases
+  std::optional<PlacedIndexer> indexer;
 };
 
 struct PlacedMoe {

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/float8.h"
 #include "base/philox.h"
+#include "kernels/cache/ds_mla.h"
 #include "kernels/cache/kv_writer.h"
 #include "kernels/cpu/for_rows.h"
+#include "kernels/cpu/indexer.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/moe.h"
 #include "kernels/cpu/ops.h"
@@ -28,6 +31,28 @@ std::span<const T> values(const Tensor& t) {
 
 float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
+}
+
+constexpr int64_t kCodeCost = 8;  // of rotating and rounding an element
+
+/// Rotates keys by a Hadamard matrix and writes them as e4m3 with their scales.
+void write_index_codes(const IndexInput& in) {
+  const int dim = static_cast<int>(in.key.size(1));
+  const KvView& kv = in.keys;
+  for (int64_t row = 0; row < in.key.size(0); ++row) {
+    const int64_t at = in.slots.as<int64_t>()[row];
+    if (at < 0) continue;
+    FOVEA_CHECK(at < kv.num_pages * kv.page_size);
+    float* x = in.key.as<float>() + row * in.key.stride(0);
+    hadamard(x, dim);
+    const int64_t page = at / kv.page_size, slot = at % kv.page_size;
+    const float scale = round_to_index_codes(x, dim);
+    auto* codes =
+        static_cast<uint8_t*>(const_cast<void*>(kv.k)) + page * kv.k_page_stride + slot * kv.k_slot_stride;
+    for (int c = 0; c < dim; ++c)
+      codes[c] = float_to_e4m3(x[c]);
+    const_cast<float*>(kv.k_scales)[page * kv.scale_page_stride + slot * kv.scale_slot_stride] = scale;
+  }
 }
 
 /// Divides by the sum if the rule says so, and applies its scale.
@@ -249,10 +274,57 @@ class CpuOps final : public Ops {
                     static_cast<size_t>(rope) * sizeof(float));
     });
     rotate(to, in.absorbed.stride(0), heads, in.absorbed.stride(1));
+    if (in.kv.dtype == KvCacheDType::fp8_ds_mla) {
+      write_ds_mla(in.kv, static_cast<int>(rank), rope, values<int64_t>(in.slots), record, stride, pool);
+      return {};
+    }
     KvView view = in.kv;  // V is part of K's record: nothing of V is written
     view.v_scales = nullptr;
     write_kv(view, 1, static_cast<int>(in.record.size(1)), 0, values<int64_t>(in.slots), record, stride,
              nullptr, 0, pool);
+    return {};
+  }
+
+  Status choose_keys(const IndexInput& in, const Tensor& chosen, Stream& stream) override {
+    ThreadPool& pool = stream.pool();
+    const int64_t rows = in.q.size(0), q_stride = in.q.stride(0), w_stride = in.weights.stride(0);
+    const int heads = static_cast<int>(in.q.size(1)), dim = static_cast<int>(in.q.size(2));
+    const int rotary = static_cast<int>(2 * in.rope.cos.size(1));
+    auto *q = in.q.as<float>(), *key = in.key.as<float>(), *weights = in.weights.as<float>();
+    FOVEA_CHECK(in.q.stride(1) == dim);
+    FOVEA_RETURN_IF_ERROR(norm(in.norm, in.key, in.key, stream));
+    const auto rotate = [&](float* x, int64_t stride, int count) {
+      rotate_rows(in.rope.interleaved, x, stride, count, dim, rotary, rows, in.rope.cos.as<float>(),
+                  in.rope.sin.as<float>(), pool);
+    };
+    rotate(q, q_stride, heads);
+    rotate(key, in.key.stride(0), 1);
+    if (in.keys.dtype == KvCacheDType::fp8_e4m3) {
+      for_rows(rows, rows * (heads + 1) * dim * kCodeCost, pool, [&](int64_t row) {
+        for (int h = 0; h < heads; ++h) {
+          float* x = q + row * q_stride + int64_t{h} * dim;
+          hadamard(x, dim);
+          weights[row * w_stride + h] *= in.scale * round_to_index_codes(x, dim);
+        }
+      });
+      write_index_codes(in);
+    } else {
+      scale_rows(weights, w_stride, in.scale, rows, heads, pool);
+      write_kv(in.keys, 1, dim, 0, values<int64_t>(in.slots), key, in.key.stride(0), nullptr, 0, pool);
+    }
+    IndexStep step;
+    step.q = q;
+    step.q_stride = q_stride;
+    step.weights = weights;
+    step.weight_stride = w_stride;
+    step.heads = heads;
+    step.dim = dim;
+    step.topk = static_cast<int>(chosen.size(1));
+    step.keys = in.keys;
+    step.batch = *in.batch;
+    step.chosen = chosen.as<int32_t>();
+    FOVEA_CHECK(chosen.contiguous() && in.batch->num_tokens() == rows);
+    fovea::choose_keys(step, pool);
     return {};
   }
 

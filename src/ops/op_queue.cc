@@ -149,6 +149,19 @@ void OpQueue::latent_append(const LatentInput& in) {
       [&](Stream& stream) { return ops_.latent_append(in, stream); });
 }
 
+void OpQueue::choose_keys(const IndexInput& in, const Tensor& chosen) {
+  FOVEA_CHECK(in.q.rank == 3 && in.norm && in.norm.bias && in.rope && chosen.rank == 2);
+  const int64_t rows = in.q.size(0), heads = in.q.size(1), dim = in.q.size(2), pairs = in.rope.cos.size(1);
+  FOVEA_CHECK(act_heads(in.q, rows, heads, dim) && act_rows(in.key, rows, dim) &&
+              act_rows(in.weights, rows, heads) && 2 * pairs <= dim && fits(in.norm, dim));
+  FOVEA_CHECK(is(in.slots, ElementType::i64, {rows}) && is(in.rope.cos, ElementType::f32, {rows, pairs}) &&
+              is(in.rope.sin, ElementType::f32, {rows, pairs}));
+  FOVEA_CHECK(is(chosen, ElementType::i32, {rows, chosen.size(1)}) && (dry() || in.batch != nullptr));
+  run(
+      "choose_keys", [&] { return rows_work({&in.q, &in.key, &chosen}); },
+      [&](Stream& stream) { return ops_.choose_keys(in, chosen, stream); });
+}
+
 void OpQueue::gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y) {
   FOVEA_CHECK(act_or_f32_rows(x, x.size(0), x.size(1)) && is(ids, ElementType::i32, {ids.size(0)}) &&
               rows_of(y, x.dtype, ids.size(0), x.size(1)));

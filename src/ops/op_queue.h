@@ -43,6 +43,7 @@ class OpQueue {
                    const char* name = "head_linear");
   void norm_rope_append(const AttentionInput& input);
   void latent_append(const LatentInput& input);
+  void choose_keys(const IndexInput& input, const Tensor& chosen);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
   void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);
   void sample(const Tensor& logits, int64_t vocab, const SampleRows& rows, const Tensor& tokens);

@@ -69,6 +69,20 @@ struct LatentInput {
   KvView kv;        ///< the layer's pages of records; num_pages is set
 };
 
+/// The input of choose_keys(): an indexer's projections of a step's rows, which it changes in place.
+struct IndexInput {
+  Tensor q;         ///< act [T, heads, dim]: not rotated
+  Tensor key;       ///< act [T, dim]: not normed or rotated
+  Tensor weights;   ///< act [T, heads]
+  NormWeight norm;  ///< LayerNorm [dim], of keys
+  RopeTable rope;   ///< of the first 2 * pairs elements of queries and keys
+  float scale = 1;  ///< of weights
+  Tensor slots;     ///< i64 [T]; negative = the row's key is not written
+  KvView keys;      ///< the layer's pages of index keys, K only; fp8_e4m3 has k_scales
+  /// The sequences of the rows, in the memory of the device; null in a dry run.
+  const BatchMeta* batch = nullptr;
+};
+
 /// f(gate) * up; with a limit, gpt-oss's instead: g = min(gate, limit), u = clamp(up, -limit, limit),
 /// (u + 1) * g * sigmoid(1.702 g).
 struct GatedActivation {
@@ -253,6 +267,16 @@ class Ops {
   /// Bytes of experts()'s scratch for up to `max_rows` rows with `experts_per_token` experts each.
   virtual int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
                                  int64_t max_rows) const = 0;
+
+  /// Norms and rotates index keys and writes them to the cache, then lists the keys that each row sees:
+  /// `chosen` i32 [T, topk] = positions of the topk keys of the row's sequence, up to its own, with the
+  /// largest scores sum over heads of scale * weight * max(0, q . key); ascending, of equal scores the lower
+  /// position, -1 where there are fewer. With keys in fp8_e4m3, queries and keys are rotated by a Hadamard
+  /// matrix and rounded to e4m3 (kernels/cpu/indexer.h).
+  virtual Status choose_keys(const IndexInput&, const Tensor&, Stream&) {
+    return unsupported("the indexer of sparse attention has no operations on " +
+                       std::string(device().name()));
+  }
 };
 
 }  // namespace fovea

@@ -78,7 +78,8 @@ SGLANG = {
     "Torch Native": "no no no no no",
     "FlashMLA": "yes yes yes no no",
 }
-ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", ""), ("CPU_MLA", ""), ("TORCH_NATIVE_MLA", "")]
+ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", ""), ("CPU_MLA", ""), ("TORCH_NATIVE_MLA", ""),
+          ("CPU_MLA_SPARSE", ""), ("TORCH_NATIVE_MLA_SPARSE", "")]
 FLEX = [("FLEX_ATTENTION", "CPU")]
 ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", ""),
            ("FLASHINFER_MLA", ""), ("FLASHMLA", ""), ("FLASH_ATTN_MLA", ""), ("TRITON_MLA", "")]

@@ -77,6 +77,23 @@ TEST(KvDtype, BackendsAgree) {
   }
 }
 
+/// Records of bytes with index keys of bytes. A code that rounds the other way may change a choice of keys.
+TEST(KvDtype, BackendsAgreeOnSparseRecords) {
+  constexpr char kSparse[] = "deepseekv32_topk16_mla4_bf16";
+  const std::vector<float> exact = logits_of(config_of(kSparse, float32, "CPU_MLA_SPARSE"));
+  EngineConfig config = config_of(kSparse, fp8_ds_mla, "CPU_MLA_SPARSE");
+  const std::vector<float> cpu = logits_of(config);
+  const double error = rms(cpu, exact);
+  EXPECT_GT(error, rms(logits_of(config_of(kSparse, bfloat16, "CPU_MLA_SPARSE")), exact));
+  EXPECT_LT(error, 2.0) << "of logits with a deviation of about 3";
+  EXPECT_LT(rms(cpu, logits_of(config_of(kSparse, fp8_ds_mla, "TORCH_NATIVE_MLA_SPARSE"))), 0.5 * error);
+  config.attention.page_size = 3;
+  EXPECT_TRUE(logits_of(config) == cpu) << "bits depend on the page size";
+  const auto engine = make_engine(config);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->info().kv_bytes_per_token, 3 * (656 + 132));
+}
+
 TEST(KvDtype, LayoutsAndPagesChangeNoBit) {
   for (const KvCacheDType dtype : {float16, fp8_e4m3, int8_per_token_head}) {
     EngineConfig config = config_of(kQwen, dtype);

@@ -317,6 +317,13 @@ INSTANTIATE_TEST_SUITE_P(Families, ModelInvariance,
                                           testing::Values("CPU_ATTN")),
                          name_of);
 
+// Sparse attention over fewer keys than the sequences have.
+INSTANTIATE_TEST_SUITE_P(Sparse, ModelInvariance,
+                         testing::Combine(testing::Values("deepseekv32_topk16_mla4_bf16",
+                                                          "glmdsa_topk16_mla4_bf16"),
+                                          testing::Values("CPU_MLA_SPARSE")),
+                         name_of);
+
 // Latent attention, experts in groups.
 INSTANTIATE_TEST_SUITE_P(Latent, ModelInvariance,
                          testing::Combine(testing::Values("deepseekv3_mla4_bf16", "deepseekv2_mla4_bf16"),

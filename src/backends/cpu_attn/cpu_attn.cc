@@ -19,8 +19,8 @@ constexpr size_t kWorkspaceAlignment = 64;
 constexpr Isa kIsas[] = {Isa::generic, Isa::avx2, Isa::avx512};
 
 /// KernelName::family. MLA's reads V from the widened key.
-std::string family_of(bool mla) {
-  return mla ? "cpu_mla" : "cpu";
+std::string family_of(bool mla, bool sparse) {
+  return sparse ? "cpu_mla_sparse" : mla ? "cpu_mla" : "cpu";
 }
 
 struct CpuAttnPlan : Plan {
@@ -42,7 +42,7 @@ struct CpuAttnPlan : Plan {
                                                 : "";
     for (const Isa isa : kIsas)
       if ((launched_isas >> static_cast<unsigned>(isa) & 1u) != 0)
-        names.push_back({family_of(spec.use_mla),
+        names.push_back({family_of(spec.use_mla, spec.use_sparse),
                          std::string(to_string(isa)) + " kv=" + std::string(to_string(launched_kv)) + form,
                          attn::kSplitKeys, attn::kMaxSplitTokens});
     return names;
@@ -103,6 +103,10 @@ attn::Params make_params(const CpuAttnPlan& plan, const AttentionArgs& args) {
           kv.scale_page_stride,
           kv.scale_head_stride,
           kv.scale_slot_stride};
+  if (spec.use_sparse) {
+    p.chosen = args.chosen;
+    p.chosen_row = args.chosen_row_stride;
+  }
   p.seqs = plan.schedule.seqs.data();
   p.row_keys = plan.schedule.row_keys.data();
   p.partials = plan.partials;
@@ -122,7 +126,7 @@ void for_each_item(const CpuAttnPlan& plan, size_t n, double work, ThreadPool& p
   pool.parallel_tasks(slots, run_slot, {work});
 }
 
-/// CPU_ATTN and CPU_MLA, which differ in their rows only.
+/// CPU_ATTN, CPU_MLA and CPU_MLA_SPARSE, which differ in their rows only.
 class CpuAttn : public AttentionBackend {
  public:
   explicit CpuAttn(const BackendInfo& info) : info_(info) {}
@@ -131,15 +135,16 @@ class CpuAttn : public AttentionBackend {
   std::vector<KernelName> kernels(const DeviceInfo&) const override {
     std::vector<KernelName> names;
     const bool mla = info_.capability.features.has(Feature::mla);
+    const std::string family = family_of(mla, info_.capability.features.has(Feature::sparse));
     for (const Isa isa : kIsas)
       for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_) && isa <= detect_isa(); ++kv) {
         const auto dtype = static_cast<KvCacheDType>(kv);
         if (dtype == KvCacheDType::auto_ || !info().capability.kv_dtypes.has(dtype)) continue;
         const std::string name = std::string(to_string(isa)) + " kv=" + std::string(to_string(dtype));
-        names.push_back({family_of(mla), name});
+        names.push_back({family, name});
         if (mla) continue;
         for (const char* form : {" x_packed", " shuffle"})
-          names.push_back({family_of(mla), name + form});
+          names.push_back({family, name + form});
       }
     return names;
   }
@@ -221,6 +226,10 @@ std::unique_ptr<AttentionBackend> make_cpu_attn() {
 
 std::unique_ptr<AttentionBackend> make_cpu_mla() {
   return std::make_unique<CpuAttn>(cpu_mla_info());
+}
+
+std::unique_ptr<AttentionBackend> make_cpu_mla_sparse() {
+  return std::make_unique<CpuAttn>(cpu_mla_sparse_info());
 }
 
 }  // namespace fovea

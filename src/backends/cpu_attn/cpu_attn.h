@@ -1,5 +1,6 @@
 #pragma once
-// CPU_ATTN and CPU_MLA: vectorised, threaded, paged attention for x86-64 with run-time dispatch.
+// CPU_ATTN, CPU_MLA and CPU_MLA_SPARSE: vectorised, threaded, paged attention for x86-64 with run-time
+// dispatch.
 #include <memory>
 
 #include "fovea/attention_backend.h"
@@ -11,5 +12,8 @@ std::unique_ptr<AttentionBackend> make_cpu_attn();
 
 const BackendInfo& cpu_mla_info();
 std::unique_ptr<AttentionBackend> make_cpu_mla();
+
+const BackendInfo& cpu_mla_sparse_info();
+std::unique_ptr<AttentionBackend> make_cpu_mla_sparse();
 
 }  // namespace fovea

@@ -1,4 +1,5 @@
-// The rows of CPU_ATTN and CPU_MLA.
+// The rows of CPU_ATTN, CPU_MLA and CPU_MLA_SPARSE.
+#include "attention/batch_check.h"
 #include "attention/row.h"
 
 #include "backends/cpu_attn/cpu_attn.h"
@@ -43,6 +44,15 @@ constexpr Capability cpu_mla_capability() {
   return c;
 }
 
+/// The same where each row lists its keys, which replaces the mask.
+constexpr Capability cpu_mla_sparse_capability() {
+  Capability c = cpu_mla_capability();
+  c.kv_dtypes.insert(KvCacheDType::fp8_ds_mla);
+  c.features = {Feature::mla, Feature::sparse,      Feature::verify,
+                Feature::lse, Feature::native_page, Feature::kv_sharing};
+  return c;
+}
+
 /// vLLM's row.
 const Capability& vllms_claims() {
   using namespace rows;
@@ -80,6 +90,19 @@ const BackendInfo& cpu_mla_info() {
     i.capability = cpu_mla_capability();
     i.description = "MLA, absorbed, on CPUs: each record is read once for all heads, as key and as value";
     i.families = {"cpu_mla"};
+    return i;
+  }();
+  return info;
+}
+
+const BackendInfo& cpu_mla_sparse_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "CPU_MLA_SPARSE";
+    i.capability = cpu_mla_sparse_capability();
+    i.description = "MLA, absorbed, on CPUs, over the keys that an indexer chooses for each row";
+    i.families = {"cpu_mla_sparse"};
+    i.supports_combination = check_records;
     return i;
   }();
   return info;

@@ -37,10 +37,10 @@ class Scheduler {
         group_(spec.num_heads / spec.num_kv_heads) {}
 
   AttentionSchedule run() {
-    out_.seqs.reserve(meta_.kv_lens.size());
+    out_.seqs.reserve(spec_.use_sparse ? static_cast<size_t>(meta_.num_tokens()) : meta_.kv_lens.size());
     out_.row_keys.reserve(static_cast<size_t>(meta_.num_tokens()));
     for (int b = 0; b < meta_.num_seqs(); ++b)
-      add_sequence(b);
+      spec_.use_sparse ? add_listed_rows(b) : add_sequence(b);
     split_items();
     std::stable_sort(out_.items.begin(), out_.items.end(),
                      [](const Item& a, const Item& b) { return cost(a) > cost(b); });
@@ -69,6 +69,24 @@ class Scheduler {
     for (int head = 0; head < spec_.num_kv_heads; ++head)
       for (int64_t row = 0; row < mask.n_q * group_; row += kBlockRows)
         add_block(b, head, row, std::min<int64_t>(kBlockRows, mask.n_q * group_ - row));
+  }
+
+  /// Sparse attention: rows of a sequence share no keys, so that each is a sequence of its own.
+  void add_listed_rows(int b) {
+    const int32_t keys = meta_.kv_lens[b];
+    for (int32_t row = meta_.q_offsets[b]; row < meta_.q_offsets[b + 1]; ++row) {
+      attn::Sequence seq;
+      seq.n_q = 1;
+      seq.n_k = keys > 0 ? spec_.sparse_topk : 0;
+      seq.n_listed = keys;
+      seq.first_row = row;
+      if (keys > 0) seq.pages = meta_.pages(b);
+      const auto index = static_cast<int>(out_.seqs.size());
+      out_.seqs.push_back(seq);
+      out_.row_keys.push_back({0, 0, 0, seq.n_k});
+      for (int64_t head = 0; head < group_; head += kBlockRows)
+        add_block(index, 0, head, std::min<int64_t>(kBlockRows, group_ - head));
+    }
   }
 
   /// The keys of row `i`.

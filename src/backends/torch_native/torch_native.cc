@@ -48,6 +48,16 @@ constexpr Capability mla_capability() {
 }
 constexpr Capability kMlaCapability = mla_capability();
 
+/// The row's list replaces the mask.
+constexpr Capability mla_sparse_capability() {
+  Capability c = mla_capability();
+  c.kv_dtypes.insert(KvCacheDType::fp8_ds_mla);
+  c.features = {Feature::mla,         Feature::sparse,     Feature::verify,         Feature::lse,
+                Feature::native_page, Feature::kv_sharing, Feature::fp64_accumulate};
+  return c;
+}
+constexpr Capability kMlaSparseCapability = mla_sparse_capability();
+
 struct TorchNativePlan : Plan {
   AttentionSpec spec;
   BatchMeta meta;
@@ -146,6 +156,23 @@ const BackendInfo& torch_native_mla_info() {
 
 std::unique_ptr<AttentionBackend> make_torch_native_mla() {
   return std::make_unique<TorchNative>(torch_native_mla_info());
+}
+
+const BackendInfo& torch_native_mla_sparse_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "TORCH_NATIVE_MLA_SPARSE";
+    i.capability = kMlaSparseCapability;
+    i.description = "MLA, absorbed, over listed keys, in plain loops, optionally fp64; slow";
+    i.supports_combination = check_records;
+    i.families = {"reference"};
+    return i;
+  }();
+  return info;
+}
+
+std::unique_ptr<AttentionBackend> make_torch_native_mla_sparse() {
+  return std::make_unique<TorchNative>(torch_native_mla_sparse_info());
 }
 
 }  // namespace fovea

@@ -14,4 +14,8 @@ std::unique_ptr<AttentionBackend> make_torch_native();
 const BackendInfo& torch_native_mla_info();
 std::unique_ptr<AttentionBackend> make_torch_native_mla();
 
+/// And with lists of keys.
+const BackendInfo& torch_native_mla_sparse_info();
+std::unique_ptr<AttentionBackend> make_torch_native_mla_sparse();
+
 }  // namespace fovea

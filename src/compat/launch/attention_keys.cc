@@ -113,7 +113,9 @@ constexpr std::string_view kFp8Query = "fp8 query kernels are not built";
 constexpr std::string_view kGraphSplits = "steps are not captured into CUDA graphs";
 constexpr std::string_view kFlex =
     "blocks of FLEX_ATTENTION have one size, so that a row has the same bits in all";
-constexpr std::string_view kIndexer = "the indexer of sparse MLA is not built";
+constexpr std::string_view kIndexer =
+    "index keys of sparse MLA are e4m3 where the cache or the checkpoint has 8 bits, else of the cache's "
+    "type";
 
 std::vector<AttentionKey> make_keys() {
   using enum KeyStatus;
@@ -224,7 +226,7 @@ std::vector<AttentionKey> make_keys() {
     refuse(name, "an integer", kFlex, {});
   refuse("use_fp4_indexer_cache", kSwitch, kIndexer, {"0", "false"});
   refuse("indexer_kv_dtype", "bf16, fp8, mxfp4, nvfp4", kIndexer, {});
-  refuse("sparse_mla_force_mqa", kSwitch, "sparse MLA kernels are not built", {"0", "false"});
+  refuse("sparse_mla_force_mqa", kSwitch, "sparse MLA is absorbed in both phases", {"0", "false"});
   refuse("minimax_m3_msa_decode_backend", "triton, cutlass",
          "MiniMax M3's block-sparse kernels are not built", {});
   return keys;

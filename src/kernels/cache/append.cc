@@ -159,7 +159,7 @@ Status check_append(const AppendParams& p) {
   if (p.rope.dim > 0 && (p.rope.cos == nullptr || p.rope.sin == nullptr))
     return invalid("append: a rotation needs cos and sin");
   if (!kv) return {};
-  if (size_of(p.kv.dtype) == 0)
+  if (size_of(p.kv.dtype) == 0 || p.kv.dtype == KvCacheDType::fp8_ds_mla)
     return unsupported("append: KV cache dtype " + std::string(to_string(p.kv.dtype)) + " can't be stored");
   if (has_token_scales(p.kv.dtype) != (p.kv.k_scales != nullptr) ||
       has_token_scales(p.kv.dtype) != (p.kv.v_scales != nullptr))

@@ -159,9 +159,9 @@ class ItemRun {
   }
 
   void add_tile(const Tile<T>& tile, const Tile<T>* next) {
-    if constexpr (kRowLanes > 0)
-      return add_latent_tile<kRowLanes>(a_, item_, tile, next, q_, scores_, k_, alpha_, current_);
-    if (item_.rows >= attn::kWidenRows || a_.kv.x_packed) {
+    if constexpr (kRowLanes > 0) {
+      add_latent_tile<kRowLanes>(a_, item_, tile, next, q_, scores_, k_, alpha_, current_);
+    } else if (item_.rows >= attn::kWidenRows || a_.kv.x_packed) {
       const float* k_rows[attn::kTileKeys];
       const float* v_rows[attn::kTileKeys];
       widen_tile(a_, tile, next, k_, v_, k_rows, v_rows);
@@ -310,12 +310,17 @@ class ItemRun {
 };
 
 template <class T>
-void run_item_of(const attn::Params& a, const attn::Item& item, float* scratch) {
-  if (!a.latent) return ItemRun<T>(a, item, scratch).run();
+void run_latent_item(const attn::Params& a, const attn::Item& item, float* scratch) {
   if (item.rows <= 16) return ItemRun<T, 16>(a, item, scratch).run();
   if (item.rows <= 32) return ItemRun<T, 32>(a, item, scratch).run();
   if (item.rows <= 48) return ItemRun<T, 48>(a, item, scratch).run();
   return ItemRun<T, 64>(a, item, scratch).run();
+}
+
+template <class T>
+void run_item_of(const attn::Params& a, const attn::Item& item, float* scratch) {
+  if (a.latent) return run_latent_item<T>(a, item, scratch);
+  ItemRun<T>(a, item, scratch).run();
 }
 
 inline void run_item(const attn::Params& a, const attn::Item& item, float* scratch) {
@@ -327,6 +332,7 @@ inline void run_item(const attn::Params& a, const attn::Item& item, float* scrat
     case KvCacheDType::fp8_e4m3: return run_item_of<e4m3>(a, item, scratch);
     case KvCacheDType::fp8_e5m2: return run_item_of<e5m2>(a, item, scratch);
     case KvCacheDType::int8_per_token_head: return run_item_of<int8_t>(a, item, scratch);
+    case KvCacheDType::fp8_ds_mla: return run_latent_item<ds_mla>(a, item, scratch);
     default: __builtin_unreachable();  // the backend rejects other types
   }
 }

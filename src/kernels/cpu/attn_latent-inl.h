@@ -33,6 +33,26 @@ constexpr ScoreTile score_tile_of(int vecs) {
   return {vecs, vecs == 1 ? 16 : vecs == 4 ? 4 : 8};
 }
 
+/// A byte of an fp8_ds_mla record (kernels/cache/ds_mla.h).
+struct ds_mla {
+  uint8_t bits;
+};
+
+/// Dimensions [c, c + n) of a record, widened; they lie in one panel.
+template <class T>
+FOVEA_INLINE void widen_record(const T* record, int, int c, int n, float* out) {
+  widen(record + c, n, out);
+}
+FOVEA_INLINE void widen_record(const ds_mla* record, int rank, int c, int n, float* out) {
+  if (c >= rank) return widen(reinterpret_cast<const bf16*>(record + rank + rank / 32) + (c - rank), n, out);
+  float scale;
+  __builtin_memcpy(&scale, record + rank + c / 128 * 4, sizeof scale);
+  const Vec by = set1(scale), code = set1(attn::load_factor(KvCacheDType::fp8_e4m3));
+  const auto* codes = reinterpret_cast<const e4m3*>(record) + c;
+  for (int i = 0; i < n; i += Vec::kLanes)  // n is a whole panel
+    store(out + i, load(codes + i) * code * by);
+}
+
 /// Q of the item's rows as columns [d, kWidth], with zeros past the rows.
 template <int kWidth, class T>
 void load_query_columns(const attn::Params& a, const attn::Item& item, float* out) {
@@ -318,7 +338,7 @@ void add_latent_tile(const attn::Params& a, const attn::Item& item, const Tile<T
     float* panel = panels + int64_t{c} * attn::kTileKeys;
     const int n = a.d - c < kPanel ? a.d - c : kPanel;
     for (int j = first; j < last; ++j)
-      widen(tile.k[j] + c, n, panel + int64_t{j} * kPanel);
+      widen_record(tile.k[j], a.dv, c, n, panel + int64_t{j} * kPanel);
     const float* ahead = c + kPanel < a.d ? panel + attn::kTileKeys * kPanel : panels;
     score_panel<kWidth>(q + int64_t{c} * kWidth, panel, n, c == 0, first, last, s, ahead);
   }

@@ -21,6 +21,7 @@ struct Sequence {
   const uint8_t* packed = nullptr;   // bit i * n_k + j; null = every key of RowKeys is seen
   const float* tree_bias = nullptr;  // [tree_size, tree_size], added for keys n_k - n_q + c; null = none
   int32_t tree_size = 0;
+  int32_t n_listed = 0;  // sparse: keys of the sequence, of which its one row lists n_k
 };
 
 /// A work item: packed rows [row, row + rows) of one KV group: packed row r is query row r / group of the
@@ -97,6 +98,10 @@ struct Params {
   bool lse_includes_sink = false;
   const float* sinks = nullptr;         // [num_heads] or null
   const float* alibi_slopes = nullptr;  // [num_heads] or null
+  // Sparse: key j of a row is the one at position chosen[row * chosen_row + j]; none outside the sequence.
+  // Each row is a Sequence of its own. Null = all keys.
+  const int32_t* chosen = nullptr;
+  int64_t chosen_row = 0;
   Pages kv;
   const Sequence* seqs = nullptr;
   const RowKeys* row_keys = nullptr;  // [Tq]

@@ -37,12 +37,24 @@ inline uint64_t packed_bits(const uint8_t* packed, int64_t row, int64_t n_k, int
   return word;
 }
 
+/// The list of a sequence's one row, where attention is sparse.
+FOVEA_INLINE const int32_t* chosen_keys(const attn::Params& a, const attn::Sequence& seq) {
+  return a.chosen + seq.first_row * a.chosen_row;
+}
+
 /// Keys of the tile at `start` that query row `row` of `seq` sees.
 inline uint64_t row_bits(const attn::Params& a, const attn::Sequence& seq, int64_t row, int64_t start) {
   const attn::RowKeys& keys = a.row_keys[seq.first_row + row];
   uint64_t bits =
       range_bits(keys.first, keys.last, start) | range_bits(keys.sink_first, keys.sink_last, start);
   if (bits == 0) return 0;
+  if (a.chosen != nullptr) {
+    const int32_t* list = chosen_keys(a, seq) + start;
+    for (uint64_t left = bits; left != 0; left &= left - 1) {
+      const int32_t key = list[__builtin_ctzll(left)];
+      if (key < 0 || key >= seq.n_listed) bits &= ~(left & (~left + 1));
+    }
+  }
   if (seq.packed != nullptr) {
     const int64_t left = seq.n_k - start;
     const int count = left < attn::kTileKeys ? static_cast<int>(left) : attn::kTileKeys;
@@ -133,9 +145,30 @@ FOVEA_INLINE int64_t v_slot(const attn::Pages& kv, int64_t slot) {
   return kv.v_chunk == 0 ? slot * kv.v_slot : slot / kX * kv.v_chunk + slot % kX * kv.v_slot;
 }
 
+/// find_keys() for keys that a row lists: records of MLA.
+template <class T>
+void find_chosen_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
+  const attn::Pages& kv = a.kv;
+  const attn::Sequence& seq = a.seqs[item.seq];
+  const int32_t* list = chosen_keys(a, seq) + tile.start;
+  const T* k = static_cast<const T*>(kv.k);
+  for (int j = 0; j < attn::kTileKeys; ++j) {
+    tile.k[j] = tile.v[j] = zeros;
+    tile.k_scale[j] = tile.v_scale[j] = 0.0f;
+    if ((tile.any >> j & 1) == 0) continue;
+    const int64_t page = seq.pages[list[j] / kv.page_size], slot = list[j] % kv.page_size;
+    tile.k[j] = tile.v[j] = k + offset_of(page * kv.k_page + slot * kv.k_slot);
+    if (kv.k_scales == nullptr) continue;
+    const int64_t scale = page * kv.scale_page + slot * kv.scale_slot;
+    tile.k_scale[j] = kv.k_scales[scale];
+    tile.v_scale[j] = kv.v_scales[scale];
+  }
+}
+
 /// Sets the pointers k and v of a tile to its keys, reading only the table entries of seen keys.
 template <class T>
 void find_keys(const attn::Params& a, const attn::Item& item, const T* zeros, Tile<T>& tile) {
+  if (a.chosen != nullptr) return find_chosen_keys(a, item, zeros, tile);
   const attn::Pages& kv = a.kv;
   const int32_t* pages = a.seqs[item.seq].pages;
   const T* k = static_cast<const T*>(kv.k) + item.kv_head * kv.k_head;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/float8.h"
 #include "base/thread_pool.h"
+#include "kernels/cache/ds_mla.h"
 #include "kernels/reference/visibility.h"
 
 namespace fovea {
@@ -74,9 +75,10 @@ void load_codes(const void* data, KvCacheDType dtype, int64_t at, int64_t run, i
 template <class Acc>
 class KvReader {
  public:
-  explicit KvReader(const KvView& kv) : kv_(kv) {}
+  KvReader(const KvView& kv, const AttentionSpec& spec) : kv_(kv), spec_(spec) {}
 
   void key(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
+    if (kv_.dtype == KvCacheDType::fp8_ds_mla) return record(page, slot, n, out);
     const bool packed = kv_.form == KvForm::x_packed;
     load_codes(kv_.k, kv_.dtype,
                page * kv_.k_page_stride + head * kv_.k_head_stride + slot * kv_.k_slot_stride,
@@ -84,6 +86,7 @@ class KvReader {
                static_cast<Acc>(kv_.k_scale) * token_scale(kv_.k_scales, page, head, slot), n, out);
   }
   void value(int64_t page, int64_t head, int64_t slot, int n, Acc* out) const {
+    if (kv_.dtype == KvCacheDType::fp8_ds_mla) return record(page, slot, n, out);
     const bool packed = kv_.form == KvForm::x_packed;
     load_codes(kv_.v, kv_.dtype, page * kv_.v_page_stride + head * kv_.v_head_stride + kv_.v_slot(slot),
                packed ? 1 : n, kv_.v_dim_stride,
@@ -97,7 +100,16 @@ class KvReader {
         scales[page * kv_.scale_page_stride + head * kv_.scale_head_stride + slot * kv_.scale_slot_stride]);
   }
 
+  /// The first n elements of a record, as fp32 arithmetic reads them.
+  void record(int64_t page, int64_t slot, int n, Acc* out) const {
+    float all[kReferenceMaxHeadDim];
+    load_ds_mla(static_cast<const std::byte*>(kv_.k) + page * kv_.k_page_stride + slot * kv_.k_slot_stride,
+                spec_.v_head_dim, spec_.head_dim - spec_.v_head_dim, all);
+    std::copy_n(all, n, out);
+  }
+
   const KvView& kv_;
+  const AttentionSpec& spec_;
 };
 
 template <class Acc>
@@ -152,28 +164,42 @@ class ReferenceRow {
     load(args_.q, spec_.dtype, args_.q_offset(token, head, spec_.head_dim), spec_.head_dim, q_);
     softmax_.reset(spec_.v_head_dim);
     any_ = false;
-    const KeyRanges ranges = key_ranges(spec_.mask, seq, row, row + 1);
-    add_keys(seq, b, row, head, ranges.sinks);
-    add_keys(seq, b, row, head, ranges.body);
+    if (spec_.use_sparse) {
+      add_listed(seq, b, token, head);
+    } else {
+      const KeyRanges ranges = key_ranges(spec_.mask, seq, row, row + 1);
+      add_keys(seq, b, row, head, ranges.sinks);
+      add_keys(seq, b, row, head, ranges.body);
+    }
     finish(token, head);
   }
 
  private:
   void add_keys(const SequenceMask& seq, int b, int64_t row, int head, KeyRange keys) {
-    const int64_t kv_head = head / (spec_.num_heads / spec_.num_kv_heads);
-    const KvReader<Acc> kv(args_.kv);
     const int32_t* pages = keys.first < keys.last ? meta_.pages(b) : nullptr;
-    for (int64_t j = keys.first; j < keys.last; ++j) {
-      if (!visible(spec_.mask, seq, row, j)) continue;
-      const int64_t page = pages[j / args_.kv.page_size];
-      const int64_t slot = j % args_.kv.page_size;
-      kv.key(page, kv_head, slot, spec_.head_dim, k_);
-      const Acc s = score(seq, row, head, j);
-      if (s == -std::numeric_limits<Acc>::infinity()) continue;  // hidden by a bias
-      any_ = true;
-      kv.value(page, kv_head, slot, spec_.v_head_dim, v_);
-      softmax_.add(s, v_, spec_.v_head_dim);
-    }
+    for (int64_t j = keys.first; j < keys.last; ++j)
+      if (visible(spec_.mask, seq, row, j)) add_key(seq, pages, row, head, j);
+  }
+
+  /// The keys of AttentionArgs::chosen.
+  void add_listed(const SequenceMask& seq, int b, int64_t token, int head) {
+    const int32_t* list = args_.chosen + token * args_.chosen_row_stride;
+    for (int i = 0; i < spec_.sparse_topk; ++i)
+      if (list[i] >= 0 && list[i] < seq.n_k)
+        add_key(seq, meta_.pages(b), token - meta_.q_offsets[b], head, list[i]);
+  }
+
+  void add_key(const SequenceMask& seq, const int32_t* pages, int64_t row, int head, int64_t j) {
+    const int64_t kv_head = head / (spec_.num_heads / spec_.num_kv_heads);
+    const KvReader<Acc> kv(args_.kv, spec_);
+    const int64_t page = pages[j / args_.kv.page_size];
+    const int64_t slot = j % args_.kv.page_size;
+    kv.key(page, kv_head, slot, spec_.head_dim, k_);
+    const Acc s = score(seq, row, head, j);
+    if (s == -std::numeric_limits<Acc>::infinity()) return;  // hidden by a bias
+    any_ = true;
+    kv.value(page, kv_head, slot, spec_.v_head_dim, v_);
+    softmax_.add(s, v_, spec_.v_head_dim);
   }
 
   Acc score(const SequenceMask& seq, int64_t row, int head, int64_t j) const {

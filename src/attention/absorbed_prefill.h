@@ -1,5 +1,5 @@
 #pragma once
-// Latent attention in the engine is absorbed in both phases, so that the backend of decode prefills too.
+// Latent attention that is absorbed in both phases: the backend of decode prefills too.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "engine/absorbed_prefill.h"
+#include "attention/absorbed_prefill.h"
 
 #include "attention/mla_prefill.h"
 
