@@ -85,7 +85,9 @@ FOVEA_API fovea_status fovea_load_backend(const char* file);
  * library is loaded. */
 FOVEA_API fovea_status fovea_backends_json(const char** json);
 
-/* What a layer needs. fovea_attention_spec_init() sets the defaults, given here in brackets. */
+/* What a layer needs. fovea_attention_spec_init() sets the defaults, given here in brackets, of the fields up
+ * to kv_shuffle; a program that sets later ones zeroes them first and sets `size` to
+ * sizeof(fovea_attention_spec) after the call. */
 typedef struct fovea_attention_spec {
   uint32_t size;
   int32_t num_heads, num_kv_heads;   /* query heads, a multiple of kv heads */
@@ -106,6 +108,12 @@ typedef struct fovea_attention_spec {
   int32_t encoder;     /* bidirectional, keys are the step's own [0] */
   int32_t per_head_scales; /* fp8 caches have k_scales and v_scales [Hkv] in device memory [0] */
   int32_t kv_shuffle;      /* K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x] [0] */
+  /* Latent attention (MLA), absorbed: num_kv_heads is 1, head_dim that of a record (576), v_head_dim that of
+   * its latent (512), which is V; `scale` must be given: it is that of the heads before absorption. kv_dtype
+   * may be "fp8_ds_mla" [0] */
+  int32_t mla;
+  int32_t sparse_topk; /* with mla: rows see the keys that fovea_layer.chosen lists, at most this number [0 =
+                          all] */
 } fovea_attention_spec;
 FOVEA_API void fovea_attention_spec_init(fovea_attention_spec* spec);
 
@@ -197,6 +205,11 @@ typedef struct fovea_layer {
   float k_scale, v_scale;           /* a stored element q represents q * scale; 0 = 1 */
   const fovea_tensor* k_scales; /* [pages, page, Hkv] for int8_per_token_head; [Hkv] for per_head_scales */
   const fovea_tensor* v_scales;
+  /* With mla, `k` is [pages, page, D] or [pages, page, 1, D], of fp8_ds_mla bytes (656 for 512 + 64) in place
+   * of D, and v and v_scales are null. With sparse_topk: [Tq, sparse_topk] int32 positions of keys in the
+   * row's sequence, none twice; -1 = none. On the CPU others outside of the sequence are refused, on a GPU
+   * they are none. The causal mask does not apply to them. */
+  const fovea_tensor* chosen;
 } fovea_layer;
 /* Called once per layer. Does not allocate. On a GPU the rows of out and lse are NaN for invalid sequences:
  * those whose length is negative, exceeds max_kv_len or does not fit in its row of the page table, and with

@@ -36,6 +36,7 @@ from .flash_attn import (
     flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
 )
+from .flash_mla import flash_mla_sparse_fwd, flash_mla_with_kvcache, get_mla_metadata
 from .flashinfer import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
 from .flex import flex_attention
 from .info import backends, has_cuda, load_backend
@@ -80,9 +81,12 @@ __all__ = [
     "flash_attn_varlen_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
+    "flash_mla_sparse_fwd",
+    "flash_mla_with_kvcache",
     "gated_delta_rule",
     "flex_attention",
     "gather",
+    "get_mla_metadata",
     "has_cuda",
     "hstu_attention",
     "hstu_time_bounds",

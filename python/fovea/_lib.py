@@ -85,6 +85,8 @@ class CSpec(Structure):
         ("encoder", c_int32),
         ("per_head_scales", c_int32),
         ("kv_shuffle", c_int32),
+        ("mla", c_int32),
+        ("sparse_topk", c_int32),
     ]
 
 
@@ -112,7 +114,7 @@ class CLayer(Structure):
         [("size", c_uint32)]
         + _tensors("q", "k", "v", "out", "lse", "sinks", "alibi_slopes")
         + [("k_scale", c_float), ("v_scale", c_float)]
-        + _tensors("k_scales", "v_scales")
+        + _tensors("k_scales", "v_scales", "chosen")
     )
 
 

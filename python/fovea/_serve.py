@@ -238,6 +238,12 @@ def _object(
     return made
 
 
+def mla_object(framework: Framework, device: Tuple[int, int], spec: AttentionSpec, *limits: int) -> Attention:
+    """The object of latent attention with this spec and these limits."""
+    bounds = (limits[0], limits[1], limits[2], limits[3])
+    return _object(framework, (device, spec, bounds), device, lambda: spec, bounds, "many")
+
+
 def heads_vector(framework: Framework, x: Any, heads: int, name: str) -> Any:
     """[heads] fp32, contiguous, of [heads], or of [B, heads] whose rows are the same memory."""
     if framework_of(x) is not framework:

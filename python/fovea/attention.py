@@ -41,8 +41,8 @@ _DEBUGS_PAGES = _read_debug()
 
 def _c_spec(spec: AttentionSpec) -> CSpec:
     c = CSpec()
-    c.size = ctypes.sizeof(CSpec)
     lib.fovea_attention_spec_init(byref(c))
+    c.size = ctypes.sizeof(CSpec)  # the function fills the fields of its first version
     name = dtype_name(spec.dtype)
     if name not in _OF_DTYPE:
         raise ValueError(f"dtype is {name}; Q and O may be float32, float16 or bfloat16")
@@ -63,9 +63,10 @@ def _c_spec(spec: AttentionSpec) -> CSpec:
         setattr(c, field, int32(getattr(spec, field), field))
     for field in (
         "causal", "spans", "packed_mask", "tree", "has_sink", "lse_includes_sink", "has_alibi", "kv_x_packed", "encoder",
-        "per_head_scales", "kv_shuffle",
+        "per_head_scales", "kv_shuffle", "mla",
     ):
         setattr(c, field, int(getattr(spec, field)))
+    c.sparse_topk = int32(spec.sparse_topk, "sparse_topk")
     return c
 
 
@@ -243,6 +244,7 @@ class Attention:
         v_scale: float = 1.0,
         k_scales: Any = None,
         v_scales: Any = None,
+        chosen: Any = None,
         stream: Optional[int] = None,
     ) -> Any:
         """One layer of the planned step.
@@ -251,7 +253,8 @@ class Attention:
         D] are a transposed view); or ragged [rows, Hkv, D or Dv]. out: q's shape with Dv, any strides but the last, and lse: [Tq, Hq] fp32, are
         allocated by q's framework when not given. sinks, alibi_slopes: [Hq] fp32. k_scale, v_scale: a stored element x
         means x * scale. k_scales, v_scales: [Hkv] fp32 with per_head_scales; [pages, page_size, Hkv] of
-        int8_per_token_head.
+        int8_per_token_head. With mla, v is None. chosen: with sparse_topk, [Tq, sparse_topk] int32, positions of keys in the row's sequence,
+        none twice; -1 = none.
 
         Returns out, or (out, lse) when return_lse or lse is given. LSE is in natural logarithm; a row that sees no key has
         0 and -inf."""
@@ -286,7 +289,11 @@ class Attention:
         if v_scales is not None:
             v_scales = describe(v_scales)
         k_arg, v_arg = describe(k), describe(v)
-        if k_arg is None or v_arg is None:
+        if chosen is not None:
+            self._layer.put("chosen", describe(chosen))  # type: ignore[arg-type]
+        else:
+            self._layer.drop("chosen")
+        if k_arg is None or (v_arg is None and not self.spec.mla):
             raise ValueError(f"{'k' if k_arg is None else 'v'} is None; it must be a cache, or a ragged tensor")
         self._run_args(
             q_arg, k_arg, v_arg, out_arg, lse_arg, sinks, alibi_slopes, k_scale, v_scale, k_scales, v_scales, stream
@@ -297,7 +304,7 @@ class Attention:
         self,
         q: Arg,
         k: Arg,
-        v: Arg,
+        v: Optional[Arg],
         out: Arg,
         lse: Optional[Arg],
         sinks: Optional[Arg],
@@ -313,7 +320,10 @@ class Attention:
         put = layer.put
         put("q", q)
         put("k", k)
-        put("v", v)
+        if v is not None:
+            put("v", v)
+        else:
+            layer.drop("v")
         put("out", out)
         if lse is not None:
             put("lse", lse)

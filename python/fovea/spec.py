@@ -49,6 +49,11 @@ class AttentionSpec:
     """An fp8 cache has one scale per KV head: run(k_scales=, v_scales=), fp32 [num_kv_heads]."""
     kv_shuffle: bool = False
     """AITER's page layout: K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]."""
+    mla: bool = False
+    """Latent attention, absorbed: one KV head, head_dim of a record (576), v_head_dim of its latent (512), which is V. `scale` must be
+    given: it is that of the heads before absorption. run(v=None), k: [pages, page size, (1,) D], or 656 bytes of "fp8_ds_mla"."""
+    sparse_topk: int = 0
+    """With mla: rows see the keys of run(chosen=), at most this number; 0 = all."""
 
 
 @dataclass(frozen=True)

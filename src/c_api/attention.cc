@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "attention/absorbed_prefill.h"
 #include "attention/kv_view.h"
 #include "builtin/create_backend.h"
 #include "c_api/registry.h"
@@ -58,7 +59,8 @@ Status Attention::choose_backends(const char* name) {
   if (name != nullptr) config.backend = BackendName(name);
   config.sources["backend"] = "backend";
   FOVEA_RETURN_IF_ERROR(apply_environment(config));
-  const BackendRegistry registry = loaded_backends();
+  BackendRegistry registry = loaded_backends();
+  if (spec_.use_mla) registry = without_mla_prefill(registry);
   FOVEA_TRY(selection, select(config, spec_, device, registry));
   const KindSelection& kind = selection.kinds.front();
   const auto make = [&](const PhaseSelection& phase) -> Result<std::shared_ptr<AttentionBackend>> {
@@ -185,6 +187,22 @@ Result<Tensor> Attention::take_rows(const fovea_tensor* given, std::string_view 
   return t;
 }
 
+/// On a CPU: every listed key is one of the row's sequence, or -1.
+Status Attention::check_chosen(const AttentionArgs& args) const {
+  for (int b = 0; b < meta_.num_seqs(); ++b) {
+    const int64_t keys = meta_.kv_lens[static_cast<size_t>(b)];
+    for (int64_t row = meta_.q_offsets[static_cast<size_t>(b)];
+         row < meta_.q_offsets[static_cast<size_t>(b) + 1]; ++row)
+      for (int64_t i = 0; i < spec_.sparse_topk; ++i) {
+        const int64_t key = args.chosen[row * args.chosen_row_stride + i];
+        if (key < -1 || key >= keys)
+          return invalid("chosen[" + str(row) + "][" + str(i) + "] is " + str(key) + "; sequence " + str(b) +
+                         " has keys 0 to " + str(keys - 1) + ", and -1 is none");
+      }
+  }
+  return {};
+}
+
 Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& num_pages) const {
   FOVEA_TRY(layer, read_struct(given, fovea_layer{}, kLayerSize1, "fovea_layer"));
   const Dim rows{"Tq", meta_.tokens}, heads{"Hq", spec_.num_heads};
@@ -230,11 +248,22 @@ Result<AttentionArgs> Attention::read_layer(const fovea_layer* given, int64_t& n
   shape.v_head_dim = spec_.v_head_dim;
   shape.layout = layout_of(spec_);
   shape.per_head_scales = spec_.needs.has(Feature::per_head_scales);
-  FOVEA_TRY(cache, read_cache(arguments_,
-                              {"k", "v", layer.k, layer.v, layer.k_scale, layer.v_scale, layer.k_scales,
-                               layer.v_scales},
-                              shape));
+  const CacheTensors tensors{"k",           "v",           layer.k,        layer.v,
+                             layer.k_scale, layer.v_scale, layer.k_scales, layer.v_scales};
+  FOVEA_TRY(cache, spec_.use_mla ? read_records(arguments_, tensors, shape)
+                                 : read_cache(arguments_, tensors, shape));
   args.kv = cache.view;
+  if (spec_.use_sparse) {
+    FOVEA_TRY(chosen,
+              arguments_.take(
+                  layer.chosen,
+                  {"chosen", {Element::i32}, {rows, {"sparse_topk", spec_.sparse_topk}}, Packing::rows}));
+    args.chosen = chosen.as<int32_t>();
+    args.chosen_row_stride = std::max<int64_t>(chosen.step(0), spec_.sparse_topk);
+    if (arguments_.on_cpu()) FOVEA_RETURN_IF_ERROR(check_chosen(args));
+  } else if (layer.chosen != nullptr) {
+    return invalid("chosen is given; the spec does not have sparse_topk");
+  }
   num_pages = cache.num_pages;
   return args;
 }

@@ -41,6 +41,7 @@ class Attention {
   void keep(const BatchMeta& meta, bool for_capture, std::unique_ptr<Plan> plan);
   Result<Tensor> take_rows(const fovea_tensor* given, std::string_view name, const Dim& dim) const;
   Result<AttentionArgs> read_layer(const fovea_layer* layer, int64_t& num_pages) const;
+  Status check_chosen(const AttentionArgs& args) const;
   Status check_pages(int64_t num_pages, Stream& stream);
 
   AttentionSpec spec_;

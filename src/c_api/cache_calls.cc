@@ -96,7 +96,7 @@ class Append {
     p_.v_row_stride = v.step(0);
     CacheShape shape;
     FOVEA_TRY(dtype, read_kv_dtype(a_.kv_dtype));
-    if (dtype != KvCacheDType::auto_ && fovea::size_of(dtype) == 0)
+    if (dtype == KvCacheDType::fp8_ds_mla || (dtype != KvCacheDType::auto_ && fovea::size_of(dtype) == 0))
       return unsupported("kv_dtype " + std::string(fovea::to_string(dtype)) + " can't be stored");
     shape.dtype = dtype;
     shape.num_kv_heads = k.size(1);

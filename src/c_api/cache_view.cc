@@ -7,6 +7,7 @@
 
 #include "base/dtype_names.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 
 namespace fovea::c_api {
 namespace {
@@ -19,6 +20,7 @@ constexpr std::initializer_list<Element> kBf16 = {Element::bf16};
 constexpr std::initializer_list<Element> kE4m3 = {Element::e4m3, Element::u8};
 constexpr std::initializer_list<Element> kE5m2 = {Element::e5m2, Element::u8};
 constexpr std::initializer_list<Element> kI8 = {Element::i8};
+constexpr std::initializer_list<Element> kBytes = {Element::u8, Element::i8, Element::e4m3};
 
 std::initializer_list<Element> elements_of(KvCacheDType dtype) {
   switch (dtype) {
@@ -28,6 +30,7 @@ std::initializer_list<Element> elements_of(KvCacheDType dtype) {
     case KvCacheDType::fp8_e4m3: return kE4m3;
     case KvCacheDType::fp8_e5m2: return kE5m2;
     case KvCacheDType::int8_per_token_head: return kI8;
+    case KvCacheDType::fp8_ds_mla: return kBytes;
     default: return kAnyStored;
   }
 }
@@ -230,6 +233,45 @@ Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& from, c
     FOVEA_RETURN_IF_ERROR(read_strided(from, wanted, k, v, cache));
   cache.view.num_pages = cache.num_pages;
   FOVEA_RETURN_IF_ERROR(read_scales(arguments, from, wanted, cache));
+  return cache;
+}
+
+Result<Cache> read_records(const Arguments& arguments, const CacheTensors& from, const CacheShape& wanted) {
+  constexpr std::string_view kShape = "[pages, page size, D] or [pages, page size, 1, D]";
+  if (from.v != nullptr || from.v_scales != nullptr)
+    return invalid(std::string(from.v != nullptr ? from.v_name : "v_scales") +
+                   " is given with mla; V is the beginning of the records in " + std::string(from.k_name));
+  FOVEA_TRY(
+      k, arguments.take_any(from.k, from.k_name, elements_of(wanted.dtype), 3, 4, kShape, Packing::strided));
+  const bool bytes = wanted.dtype == KvCacheDType::fp8_ds_mla;
+  const auto rank = static_cast<int>(wanted.v_head_dim), rope = static_cast<int>(wanted.head_dim) - rank;
+  const int64_t dim = bytes ? ds_mla_bytes(rank, rope) : wanted.head_dim;
+  const Sizes sizes{k.size(0), k.size(1), k.ndim == 4 ? k.size(2) : 1, k.size(k.ndim - 1)};
+  FOVEA_RETURN_IF_ERROR(check_sizes(from.k_name, k, sizes, {Dim::kAny, wanted.page_size, 1, dim}));
+  if (k.count() > 0 && k.step(k.ndim - 1) != 1)
+    return invalid(std::string(from.k_name) + " has strides " + shape_text(k.stride.data(), k.ndim) +
+                   "; its last dimension must be dense");
+  Cache cache;
+  cache.num_pages = sizes.pages;
+  cache.num_kv_heads = 1;
+  cache.head_dim = static_cast<int>(wanted.head_dim);
+  cache.v_head_dim = rank;
+  KvView& view = cache.view;
+  view.k = k.data;
+  view.dtype = wanted.dtype;
+  view.page_size = static_cast<int>(sizes.page_size);
+  view.num_pages = sizes.pages;
+  view.k_page_stride = k.step(0);
+  view.k_slot_stride = k.step(1);
+  view.k_head_stride = dim;
+  CacheTensors scales = from;
+  scales.v_scale = from.k_scale;
+  scales.v_scales = from.k_scales;
+  FOVEA_RETURN_IF_ERROR(read_scales(arguments, scales, wanted, cache));
+  view.v = view.k;
+  view.v_page_stride = view.k_page_stride;
+  view.v_slot_stride = view.k_slot_stride;
+  view.v_head_stride = view.k_head_stride;
   return cache;
 }
 

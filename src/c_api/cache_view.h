@@ -34,6 +34,10 @@ struct Cache {
 
 Result<Cache> read_cache(const Arguments& arguments, const CacheTensors& tensors, const CacheShape& shape);
 
+/// The same of latent attention, whose cache is K alone: [pages, page size, D] or [pages, page size, 1, D].
+/// The shape is known.
+Result<Cache> read_records(const Arguments& arguments, const CacheTensors& tensors, const CacheShape& shape);
+
 /// "auto" for null. Errors: unknown names, and types that this library does not store.
 Result<KvCacheDType> read_kv_dtype(const char* name);
 

@@ -41,6 +41,24 @@ Status check_encoder(const fovea_attention_spec& s) {
   return {};
 }
 
+Status check_mla(const fovea_attention_spec& s) {
+  FOVEA_RETURN_IF_ERROR(check_between(s.sparse_topk, "sparse_topk", 0, INT_MAX));
+  if (s.mla == 0) {
+    if (s.sparse_topk == 0) return {};
+    return invalid("sparse_topk is " + std::to_string(s.sparse_topk) + " without mla; only MLA lists keys");
+  }
+  if (s.num_kv_heads != 1)
+    return invalid("num_kv_heads is " + std::to_string(s.num_kv_heads) +
+                   " with mla; all heads share one record: set it to 1");
+  if (s.v_head_dim < 1 || s.v_head_dim > s.head_dim)
+    return invalid("v_head_dim is " + std::to_string(s.v_head_dim) + " with mla and head_dim " +
+                   std::to_string(s.head_dim) +
+                   "; it is the latent's size (512), and head_dim that of the whole record (576)");
+  if (s.scale == 0.0f)
+    return invalid("scale is 0 with mla; give that of the heads before absorption (192^-0.5 for 128 + 64)");
+  return {};
+}
+
 }  // namespace
 
 Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
@@ -51,6 +69,7 @@ Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
   FOVEA_RETURN_IF_ERROR(check_between(s.v_head_dim, "v_head_dim", 0, kMaxHeadDim));
   FOVEA_RETURN_IF_ERROR(check_between(s.page_size, "page_size", 1, 1 << 20));
   FOVEA_RETURN_IF_ERROR(check_encoder(s));
+  FOVEA_RETURN_IF_ERROR(check_mla(s));
   const Element element = element_of(s.dtype);
   if (element != Element::f32 && element != Element::f16 && element != Element::bf16)
     return invalid("dtype has code " + std::to_string(s.dtype.code) + ", " + std::to_string(s.dtype.bits) +
@@ -75,6 +94,9 @@ Result<AttentionSpec> read_spec(const fovea_attention_spec* given) {
   spec.has_sink = s.has_sink != 0;
   spec.lse_includes_sink = s.lse_includes_sink != 0;
   spec.has_alibi = s.has_alibi != 0;
+  spec.use_mla = s.mla != 0;
+  spec.use_sparse = s.sparse_topk > 0;
+  spec.sparse_topk = s.sparse_topk;
   if (s.per_head_scales != 0) spec.needs.insert(Feature::per_head_scales);
   FOVEA_RETURN_IF_ERROR(check_spec(spec));
   return spec;

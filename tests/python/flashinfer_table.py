@@ -155,9 +155,27 @@ TABLE = {
     "flashinfer.segment_packbits": Row("x indptr bitorder"),
 }
 
+# In test_mla.py.
+MLA_TABLE = {
+    "flashinfer.BatchMLAPagedAttentionWrapper.__init__": Row(
+        "float_workspace_buffer use_cuda_graph qo_indptr kv_indptr kv_indices kv_len_arr backend",
+        hints="float_workspace_buffer qo_indptr kv_indptr kv_indices kv_len_arr",
+        refused={"use_cuda_graph": (True, "prepare_capture")},
+    ),
+    "flashinfer.BatchMLAPagedAttentionWrapper.plan": Row(
+        "qo_indptr kv_indptr kv_indices kv_len_arr num_heads head_dim_ckv head_dim_kpe page_size causal sm_scale q_data_type kv_data_type "
+        "use_profiler",
+        refused={"use_profiler": (True, "no profile")},
+    ),
+    "flashinfer.BatchMLAPagedAttentionWrapper.run": Row(
+        "q_nope q_pe ckv_cache kpe_cache out lse return_lse profiler_buffer kv_len page_table return_lse_base_on_e",
+        refused={"profiler_buffer": (ONE, "no profile"), "kv_len": (ONE, "kv_len_arr"), "page_table": (ONE, "kv_indptr")},
+    ),
+}
+
 # What FlashInfer exports beside these for attention, pages and rotation: absent, with the reason (fovea.flashinfer.REFUSED).
 ABSENT = """
-BatchDecodeMlaWithPagedKVCacheWrapper BatchDecodeWithSharedPrefixPagedKVCacheWrapper BatchMLAPagedAttentionWrapper
+BatchDecodeMlaWithPagedKVCacheWrapper BatchDecodeWithSharedPrefixPagedKVCacheWrapper
 BatchPODWithPagedKVCacheWrapper BatchPrefillWithSharedPrefixPagedKVCacheWrapper BlockSparseAttentionWrapper
 CUDAGraphBatchDecodeWithPagedKVCacheWrapper PODWithPagedKVCacheWrapper VariableBlockSparseAttentionWrapper
 cudnn_batch_decode_with_kv_cache cudnn_batch_prefill_with_kv_cache fast_decode_plan mla_rope_quantize_fp8

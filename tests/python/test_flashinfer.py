@@ -10,7 +10,7 @@ except ImportError:
     print("SKIPPED: numpy is not installed")
     sys.exit(77)
 import api_table
-from flashinfer_table import ABSENT, TABLE
+from flashinfer_table import ABSENT, MLA_TABLE, TABLE
 from reference import assert_close, attention, rotate, tables, visible
 
 import fovea
@@ -664,7 +664,7 @@ class Table(unittest.TestCase):
             flashinfer.no_such
 
     def test_every_export_is_in_the_table(self):
-        known = {name.split(".")[1] for name in TABLE}
+        known = {name.split(".")[1] for name in (*TABLE, *MLA_TABLE)}
         own = {"BatchDecodeWithPagedKVCache", "BatchPrefillWithPagedKVCache", "BatchPrefillWithRaggedKVCache"}
         self.assertEqual(set(flashinfer.__all__) - own, known)
 

@@ -2,7 +2,7 @@
 
 - single_decode_with_kv_cache, single_prefill_with_kv_cache, BatchDecodeWithPagedKVCacheWrapper,
   BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, BatchAttention,
-  BatchAttentionWithAttentionSinkWrapper, MultiLevelCascadeAttentionWrapper, merge_state(s), the functions of pages and of
+  BatchAttentionWithAttentionSinkWrapper, BatchMLAPagedAttentionWrapper, MultiLevelCascadeAttentionWrapper, merge_state(s), the functions of pages and of
   rotary embedding, packbits and segment_packbits.
 - Here, as in FlashInfer, LSE is of base 2 (log2 of the sum of 2^(s log2 e)); everywhere else in Fovea it is of base e.
 - pos_encoding_mode "ALIBI" is slope * (j - i), j the key's number and i the row's, with the slopes of ALiBi's paper; FlashAttention's
@@ -19,6 +19,7 @@ from .attention import BatchAttention, BatchAttentionWithAttentionSinkWrapper
 from .batch import BatchDecodeWithPagedKVCache, BatchPrefillWithPagedKVCache, BatchPrefillWithRaggedKVCache
 from .cascade import MultiLevelCascadeAttentionWrapper, merge_state, merge_state_in_place, merge_states
 from .decode import BatchDecodeWithPagedKVCacheWrapper, single_decode_with_kv_cache
+from .mla import BatchMLAPagedAttentionWrapper
 from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens
 from .prefill import BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache
 from .quantization import packbits, segment_packbits
@@ -44,9 +45,8 @@ _SPARSE = "fovea.flex_attention, which leaves out the blocks that its mask hides
 _JIT = "kernels are not compiled from the caller's C++: fovea.flex_attention takes masks and scores as expressions"
 
 REFUSED = {
-    "BatchDecodeMlaWithPagedKVCacheWrapper": "superseded in FlashInfer: fovea's calls of MLA",
+    "BatchDecodeMlaWithPagedKVCacheWrapper": "superseded in FlashInfer by BatchMLAPagedAttentionWrapper",
     "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": _PREFIX,
-    "BatchMLAPagedAttentionWrapper": "fovea's calls of MLA",
     "BatchPODWithPagedKVCacheWrapper": _POD,
     "BatchPrefillWithSharedPrefixPagedKVCacheWrapper": _PREFIX,
     "BlockSparseAttentionWrapper": _SPARSE,
@@ -85,6 +85,7 @@ __all__ = [
     "BatchAttentionWithAttentionSinkWrapper",
     "BatchDecodeWithPagedKVCache",
     "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
     "BatchPrefillWithPagedKVCache",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCache",
