@@ -153,6 +153,7 @@ class Single(unittest.TestCase):
             for options in (
                 {}, {"causal": True}, {"causal": True, "window_left": 2}, {"window_left": 2}, {"logits_soft_cap": 1.5, "causal": True},
                 {"sm_scale": 0.4}, {"pos_encoding_mode": "ALIBI", "causal": True}, {"pos_encoding_mode": "ROPE_LLAMA"},
+                {"pos_encoding_mode": "ALIBI"}, {"pos_encoding_mode": "ALIBI", "window_left": 3, "sm_scale": 0.3},
                 {"pos_encoding_mode": "ROPE_LLAMA", "rope_scale": 4.0, "rope_theta": 500.0, "causal": True},
             ):
                 if n_k < n_q and "pos_encoding_mode" in options:
@@ -351,6 +352,7 @@ class Prefill(unittest.TestCase):
                     self.check(ragged, **options)
             for options in (
                 {"pos_encoding_mode": "ALIBI", "causal": True}, {"pos_encoding_mode": "ROPE_LLAMA"},
+                {"pos_encoding_mode": "ALIBI"}, {"pos_encoding_mode": "ALIBI", "window_left": 3, "sm_scale": 0.3},
                 {"pos_encoding_mode": "ROPE_LLAMA", "rope_scale": 2.0, "rope_theta": 100.0, "causal": True},
             ):
                 with self.subTest(ragged=ragged, **options):
@@ -405,9 +407,29 @@ class Prefill(unittest.TestCase):
             if mode == "NONE":
                 np.testing.assert_array_equal(results[0], wanted)
 
-    def test_signed_alibi_is_refused_where_keys_follow(self):
-        with self.assertRaisesRegex(ValueError, "ALIBI.*flex_attention"):
-            self.check(pos_encoding_mode="ALIBI")
+    def test_both_forms_of_alibi(self):
+        """Signed, the default, and FlashAttention's distance; with masks and windows, scales, and what is not served together."""
+        masks = [RNG.random((n_q, n_k)) < 0.6 for n_q, n_k in zip(Q_LENS, LENS)]
+        for ragged in (False, True):
+            for window in (-1, 3):
+                self.check(ragged, masks=masks, window_left=window, pos_encoding_mode="ALIBI", packed=window < 0)
+            self.check(ragged, pos_encoding_mode="ALIBI", scales={"q_scale": 2.0, "k_scale": 0.5, "v_scale": 3.0})
+        with self.assertRaisesRegex(ValueError, "ALIBI.*logits_soft_cap 2.0"):
+            self.check(pos_encoding_mode="ALIBI", logits_soft_cap=2.0)
+        with self.assertRaisesRegex(ValueError, "sinks is given with pos_encoding_mode"):
+            self.check(pos_encoding_mode="ALIBI", sinks=normal(HEADS))
+        q, k, v = normal(3, HEADS, DIM), normal(9, KV_HEADS, DIM), normal(9, KV_HEADS, DIM)
+        for causal in (False, True):
+            wanted, wanted_lse = attention(q, k, v, visible(3, 9, causal), slopes=slopes(HEADS))
+            out, lse = flashinfer.single_prefill_with_kv_cache(
+                q, k, v, causal=causal, pos_encoding_mode="ALIBI", alibi_form="distance", return_lse=True
+            )
+            assert_close(self, out, wanted)
+            assert_close(self, lse, base_2(wanted_lse))
+            other = flashinfer.single_prefill_with_kv_cache(q, k, v, causal=causal, pos_encoding_mode="ALIBI")
+            self.assertEqual(causal, np.abs(other - out).max() < 1e-5)
+        with self.assertRaisesRegex(ValueError, "alibi_form is 'both'"):
+            flashinfer.single_prefill_with_kv_cache(q, k, v, pos_encoding_mode="ALIBI", alibi_form="both")
 
 
 class Batch(unittest.TestCase):

@@ -55,17 +55,22 @@ def number(x: Any, name: str, default: float = 1.0) -> float:
 class Positions(NamedTuple):
     """What pos_encoding_mode stands for."""
 
-    alibi: bool = False
+    alibi: str = ""  # "signed" or "distance"
     theta: Optional[float] = None  # of ROPE_LLAMA
     scale: float = 1.0
 
 
-def positions(mode: str, rope_scale: Optional[float], rope_theta: Optional[float]) -> Positions:
+def positions(
+    mode: str, rope_scale: Optional[float], rope_theta: Optional[float], alibi_form: str = "signed"
+) -> Positions:
+    """alibi_form: "signed", slope * (j - i) as FlashInfer has it, or "distance", -slope * |i + n_k - n_q - j| as FlashAttention."""
     if mode not in ("NONE", "ROPE_LLAMA", "ALIBI"):
         raise ValueError(f'pos_encoding_mode is {mode!r}; allowed are "NONE", "ROPE_LLAMA" and "ALIBI"')
+    if alibi_form not in ("signed", "distance"):
+        raise ValueError(f'alibi_form is {alibi_form!r}; allowed are "signed" and "distance"')
     if mode != "ROPE_LLAMA":
-        return Positions(mode == "ALIBI")
-    return Positions(False, float(rope_theta or 1e4), float(rope_scale or 1.0))
+        return Positions(alibi_form if mode == "ALIBI" else "")
+    return Positions("", float(rope_theta or 1e4), float(rope_scale or 1.0))
 
 
 def alibi_slopes(heads: int) -> List[float]:

@@ -81,10 +81,13 @@ def single_prefill_with_kv_cache(
     kv_cache_sf: Any = None,
     k_scale: Any = None,
     v_scale: Any = None,
+    *,
+    alibi_form: str = "signed",
 ) -> Any:
     """Rows q [n_q, Hq, D], the last ones of a sequence of keys k [n_k, Hkv, D] and v [n_k, Hkv, Dv] ("HND": [Hkv, n_k, D]): out [n_q, Hq,
     Dv], or (out, lse [n_q, Hq], of base 2). custom_mask [n_q, n_k] of what is seen, or packed_custom_mask, its bits with the lowest
-    first, replaces `causal`; a window holds with it too. Sums are of fp32 in any case."""
+    first, replaces `causal`; a window holds with it too. Sums are of fp32 in any case. alibi_form of "ALIBI": "signed", slope * (j - i),
+    or FlashAttention's "distance", -slope * |i + n_k - n_q - j|."""
     refuse(REASONS, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v, kv_cache_sf=kv_cache_sf)
     check_output_type(o_dtype, dtype_name(q.dtype), "o_dtype")
     if backend != "auto":
@@ -93,7 +96,7 @@ def single_prefill_with_kv_cache(
     if custom_mask is not None and tuple(custom_mask.shape) != (q.shape[0], k.shape[0 if kv_layout == "NHD" else 1]):
         raise ValueError(f"custom_mask has shape {tuple(custom_mask.shape)}; it must be [n_q, n_k]")
     result = one_sequence(
-        q, k, v, kv_layout, causal, positions(pos_encoding_mode, rope_scale, rope_theta), sm_scale, window_left, logits_soft_cap,
+        q, k, v, kv_layout, causal, positions(pos_encoding_mode, rope_scale, rope_theta, alibi_form), sm_scale, window_left, logits_soft_cap,
         (custom_mask, packed_custom_mask) if given else None, number(k_scale, "k_scale"), number(v_scale, "v_scale"), return_lse,
     )
     return result if return_lse else result[0]
@@ -190,12 +193,14 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         max_sequence_kv: Optional[int] = None,
         fixed_split_size: Optional[int] = None,
         disable_split_kv: bool = False,
+        *,
+        alibi_form: str = "signed",
     ) -> None:
         """qo_indptr [B + 1]: rows of q; the pages of sequence b are paged_kv_indices[paged_kv_indptr[b] : paged_kv_indptr[b + 1]], and
         its last one has paged_kv_last_page_len[b] keys. custom_mask: of what is seen, [n_q, n_k] of each sequence flattened, one after
         another; packed_custom_mask: segment_packbits(custom_mask, ..., "little"); each replaces `causal`, and a window holds with it.
 
-        max_sequence_kv bounds n_k, which saves workspace. use_fp16_qk_reduction, non_blocking, fixed_split_size and disable_split_kv
+        alibi_form: see single_prefill_with_kv_cache. max_sequence_kv bounds n_k, which saves workspace. use_fp16_qk_reduction, non_blocking, fixed_split_size and disable_split_kv
         have no effect: sums are of fp32, splits are at constant positions, and a row's bits do not depend on the batch. seq_lens,
         seq_lens_q, block_tables and max_token_per_sequence repeat what the other arrays say, and are not read."""
         refuse(
@@ -204,7 +209,8 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         lens = get_seq_lens(paged_kv_indptr, paged_kv_last_page_len, page_size)
         step = Step(
             self._layout, self._backend, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, lens,
-            num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo, causal, positions(pos_encoding_mode, rope_scale, rope_theta), sm_scale,
+            num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo, causal,
+            positions(pos_encoding_mode, rope_scale, rope_theta, alibi_form), sm_scale,
             window_left, logits_soft_cap, q_data_type, kv_data_type,
             packed_mask(custom_mask, packed_custom_mask, qo_indptr, lens, window_left), max_sequence_kv,
         )
@@ -297,6 +303,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         max_sequence_kv: Optional[int] = None,
         v_indptr: Any = None,
         o_indptr: Any = None,
+        *,
+        alibi_form: str = "signed",
     ) -> None:
         """qo_indptr, kv_indptr [B + 1]: rows of q, and of k and v. The rest as BatchPrefillWithPagedKVCacheWrapper.plan has it."""
         refuse(
@@ -306,8 +314,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         lens = kv_indptr[1:] - kv_indptr[:-1]
         step = Step(
             "NHD", self._backend, qo_indptr, kv_indptr, None, None, 1, lens, num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo, causal,
-            positions(pos_encoding_mode, rope_scale, rope_theta), sm_scale, window_left, logits_soft_cap, q_data_type, kv_data_type,
-            packed_mask(custom_mask, packed_custom_mask, qo_indptr, lens, window_left), max_sequence_kv,
+            positions(pos_encoding_mode, rope_scale, rope_theta, alibi_form), sm_scale, window_left, logits_soft_cap, q_data_type,
+            kv_data_type, packed_mask(custom_mask, packed_custom_mask, qo_indptr, lens, window_left), max_sequence_kv,
         )
         check_output_type(o_data_type, step.q_type, "o_data_type")
         self._step = step

@@ -7,18 +7,13 @@ from .. import cache
 from .._arrays import Framework, describe, dtype_name, framework_of
 from .._lib import DECODE, PREFILL
 from ..spec import AttentionSpec
+from .alibi import SignedAlibi
 from .batch import _Batch, _kv_name
 from .common import (
     Positions, alibi_slopes, angle_tables, cpu, frequencies, query_positions, rotate, sequence_of_rows, to_base_2,
 )
 from .page import get_seq_lens
 from .quantization import pack_segments
-
-SIGNED = (
-    "a row sees keys on both sides of it and their bias, slope * (j - i), has both signs: pass causal=True, or use fovea.flex_attention "
-    'with score="s + slopes[h] * (k - q)"'
-)
-
 
 class Step:
     """Keys in pages (`indices` and `last` given) or in one ragged tensor, and query rows by q_indptr [B + 1]."""
@@ -39,12 +34,15 @@ class Step:
         self.scale = dim**-0.5 if scale is None else scale
         self.q_type = dtype_name(q_type)
         self.seqs = describe(q_indptr)[1][0] - 1  # type: ignore[index]
-        seen_behind = not causal and rows_per_sequence != 1
-        if where.alibi and (seen_behind or mask is not None):
-            raise ValueError(f'pos_encoding_mode is "ALIBI" without causal=True: {SIGNED}')
         self._slopes: Any = None
         if where.alibi:
             self._slopes = framework.array(alibi_slopes(heads), "float32", q_indptr)
+        # Where rows see keys behind them, a signed bias is no distance.
+        self._signed: Optional[SignedAlibi] = None
+        if where.alibi == "signed" and rows_per_sequence != 1 and (not causal or mask is not None):
+            self._signed = SignedAlibi(
+                framework, q_indptr, kv_indptr, indices, kv_lens, mask, window_left, self.scale, soft_cap, self._slopes
+            )
         self.ragged = indices is None
         arrays: Dict[str, Any] = {"q_offsets": q_indptr, "kv_lens": kv_lens, "kv_indptr": kv_indptr, "kv_indices": indices}
         kv_name = _kv_name(self.q_type, kv_type)
@@ -59,7 +57,7 @@ class Step:
         self._spec = AttentionSpec(
             heads, kv_heads, dim, self.q_type, v_dim, scale, soft_cap or 0.0, kv_name, page if "kv_indices" in arrays else 1,
             causal and mask is None or rows_per_sequence == 1, -1 if mask is not None else window_left, packed_mask=mask is not None,
-            has_alibi=where.alibi,
+            has_alibi=bool(where.alibi),
         )
         self._arrays, self._max_kv_len = arrays, max_kv_len
         self._phase = DECODE if rows_per_sequence == 1 else PREFILL
@@ -78,6 +76,8 @@ class Step:
         framework = self.framework
         if dtype_name(q.dtype) != self.q_type:
             raise ValueError(f"q is {dtype_name(q.dtype)}; the step was planned for q_data_type {self.q_type}")
+        if self._signed is not None:
+            return self._signed.run(q, k, v, out, lse, return_lse, sinks, k_scale, v_scale)
         if self.where.theta is not None:
             q, k, v = self._rotated(q, k, v)
         if self._has_sink != (sinks is not None) or self.ragged and self._max_kv < k.shape[0]:
@@ -94,7 +94,7 @@ class Step:
         if not return_lse:
             return result
         out, lse = result
-        if self._slopes is not None:  # the library's bias is slope * (j - p) where FlashInfer's is slope * (j - i)
+        if self.where.alibi == "signed":  # the library's bias is slope * (j - p) where FlashInfer's is slope * (j - i)
             sequence, _ = sequence_of_rows(framework, self.q_indptr, q.shape[0], self.q_indptr)
             behind = (self.kv_lens - (self.q_indptr[1:] - self.q_indptr[:-1]))[sequence]
             lse += framework.cast(behind, "float32")[:, None] * self._slopes[None, :]
