@@ -16,7 +16,7 @@
 namespace fovea {
 namespace {
 
-constexpr size_t kMaxConfigBytes = 16u << 20;
+constexpr size_t kMaxHeadBytes = 16u << 20;
 
 /// The head's layers by architecture.
 struct HeadNames {
@@ -65,7 +65,7 @@ struct HeadConfig {
 
 Result<HeadConfig> read_config(const std::string& dir, std::string_view model_type) {
   const std::string file = dir + "/config.json";
-  FOVEA_TRY(text, read_text_file(file, kMaxConfigBytes));
+  FOVEA_TRY(text, read_text_file(file, kMaxHeadBytes));
   FOVEA_TRY(root, parse_json_object(text, file));
   Status status;
   Fields fields(root, file, status);

@@ -35,10 +35,10 @@ namespace {
 using index_scores::kHeadGroup;
 using index_scores::kKeys;
 
-constexpr int kBlockRows = 8;                     // rows that share widened keys
+constexpr int kSharedRows = 8;                    // rows that share widened keys
 constexpr int64_t kChunkKeys = 4096;              // of a task
 constexpr int64_t kScoreFloats = (64 << 20) / 4;  // of the rows that are chosen for at a time
-constexpr double kProductsPerNs = 16;
+constexpr double kScoredPerNs = 16;
 
 /// Ascending with the score, NaN last.
 uint32_t rank_of(float score) {
@@ -48,7 +48,7 @@ uint32_t rank_of(float score) {
 }
 
 /// Rows [first, last) of sequence `seq`; row r sees the first `keys + r - first` keys.
-struct Block {
+struct RowBlock {
   int seq = 0;
   int64_t first = 0, last = 0, keys = 0;
   int64_t scores = 0;  // offset of the first row's scores
@@ -59,7 +59,7 @@ struct Block {
 /// Scores of the keys [begin, end) for the rows of a block.
 class BlockScorer {
  public:
-  BlockScorer(const IndexStep& step, const Block& block)
+  BlockScorer(const IndexStep& step, const RowBlock& block)
       : s_(step),
         block_(block),
         width_((step.heads + kHeadGroup - 1) / kHeadGroup * kHeadGroup),
@@ -113,7 +113,7 @@ class BlockScorer {
   }
 
   const IndexStep& s_;
-  const Block& block_;
+  const RowBlock& block_;
   const index_scores::Kernels& kernels_ = index_scores::current_kernels();
   const int width_;
   const int64_t rows_;
@@ -123,8 +123,8 @@ class BlockScorer {
 };
 
 /// Blocks of rows that need scores; the others see all their keys, which it lists at once.
-std::vector<Block> blocks_of(const IndexStep& step) {
-  std::vector<Block> blocks;
+std::vector<RowBlock> blocks_of(const IndexStep& step) {
+  std::vector<RowBlock> blocks;
   for (int b = 0; b < step.batch.num_seqs(); ++b) {
     const int64_t begin = step.batch.q_offsets[static_cast<size_t>(b)];
     const int64_t end = step.batch.q_offsets[static_cast<size_t>(b) + 1];
@@ -133,24 +133,24 @@ std::vector<Block> blocks_of(const IndexStep& step) {
     for (; row < end && context + row - begin + 1 <= step.topk; ++row)
       choose_largest(nullptr, std::max<int64_t>(0, context + row - begin + 1), step.topk,
                      step.chosen + row * step.topk);
-    for (; row < end; row += kBlockRows)
-      blocks.push_back({b, row, std::min(end, row + kBlockRows), context + row - begin + 1});
+    for (; row < end; row += kSharedRows)
+      blocks.push_back({b, row, std::min(end, row + kSharedRows), context + row - begin + 1});
   }
   return blocks;
 }
 
 /// Scores and choices of some blocks.
-void choose_for(const IndexStep& step, std::span<Block> blocks, std::vector<float>& scores,
+void choose_for(const IndexStep& step, std::span<RowBlock> blocks, std::vector<float>& scores,
                 ThreadPool& pool) {
   struct Task {
-    const Block* block;
+    const RowBlock* block;
     int64_t begin, end;
   };
   std::vector<Task> tasks;
-  std::vector<std::pair<const Block*, int64_t>> rows;
+  std::vector<std::pair<const RowBlock*, int64_t>> rows;
   int64_t floats = 0;
   double products = 0;
-  for (Block& block : blocks) {
+  for (RowBlock& block : blocks) {
     block.scores = floats;
     for (int64_t row = block.first; row < block.last; ++row) {
       floats += block.row_keys(row);
@@ -167,7 +167,7 @@ void choose_for(const IndexStep& step, std::span<Block> blocks, std::vector<floa
         const Task& task = tasks[static_cast<size_t>(i)];
         BlockScorer(step, *task.block).run(task.begin, task.end, scores.data() + task.block->scores);
       },
-      {products / kProductsPerNs});
+      {products / kScoredPerNs});
   pool.parallel_tasks(static_cast<int64_t>(rows.size()),
                       [&](int64_t i, int) {
                         const auto& [block, row] = rows[static_cast<size_t>(i)];
@@ -236,7 +236,7 @@ void choose_largest(const float* scores, int64_t n, int64_t k, int32_t* out) {
 }
 
 void choose_keys(const IndexStep& step, ThreadPool& pool) {
-  std::vector<Block> blocks = blocks_of(step);
+  std::vector<RowBlock> blocks = blocks_of(step);
   std::vector<float> scores;
   for (size_t first = 0; first < blocks.size();) {
     int64_t floats = 0;
