@@ -1,5 +1,6 @@
 #pragma once
 // The result of `fovea explain`, independent of its output format.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,19 @@ Result<Explanation> make_explanation(const ExplainFlags& flags);
 Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& device,
                                      std::string device_from, int gpu = 0);
 
+/// Properties of a model that takes audio, for the playground.
+struct AudioFacts {
+  int window_seconds = 0;
+  bool timestamps = false;  ///< its transcripts can have times
+};
+
 /// Human-readable text.
 std::string explanation_text(const Explanation& explanation);
 /// One JSON object; docs/explain.md has its schema.
 std::string explanation_json(const Explanation& explanation);
 /// The same with "effective": the values that the engine resolved.
-std::string server_info_json(const Explanation& explanation, const EngineInfo& info);
+std::string server_info_json(const Explanation& explanation, const EngineInfo& info,
+                             const std::optional<AudioFacts>& audio = {});
 std::string server_info_json(const Explanation& explanation, const EmbedInfo& info);
 
 }  // namespace fovea::cli

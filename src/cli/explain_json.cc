@@ -129,7 +129,8 @@ std::string explanation_json(const Explanation& e) {
   return dump(to_json(e), 2) + "\n";
 }
 
-std::string server_info_json(const Explanation& e, const EngineInfo& info) {
+std::string server_info_json(const Explanation& e, const EngineInfo& info,
+                             const std::optional<AudioFacts>& audio) {
   Json out = to_json(e);
   out["effective"] = {{"dtype", to_string(info.dtype)},
                       {"kv_cache_dtype", to_string(info.kv_dtype)},
@@ -154,6 +155,9 @@ std::string server_info_json(const Explanation& e, const EngineInfo& info) {
   Json& parts = out["effective"]["gpu_memory"] = Json::object();
   for (const MemoryPart& part : info.gpu_memory)
     parts[part.name] = part.bytes;
+  if (audio)
+    out["effective"]["audio"] = {{"window_seconds", audio->window_seconds},
+                                 {"timestamps", audio->timestamps}};
   return dump(out, -1);
 }
 

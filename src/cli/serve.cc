@@ -240,7 +240,9 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
       model.audio = std::move(audio);
     }
     explanation.selection = model.engine->info().selection;
-    model.info = server_info_json(explanation, model.engine->info());
+    std::optional<AudioFacts> facts;
+    if (model.audio) facts = {model.audio->input.chunk_length, model.audio->tokens.first_time.has_value()};
+    model.info = server_info_json(explanation, model.engine->info(), facts);
     return model;
   }
   EmbedConfig embed;

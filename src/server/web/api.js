@@ -67,6 +67,8 @@ export const getJson = (path, signal) => json(path, { signal });
 export const postJson = (path, body) =>
   json(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
+export const postForm = (path, body) => json(path, { method: "POST", body });
+
 async function json(path, options) {
   const response = await call(path, options);
   try {

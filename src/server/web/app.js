@@ -1,5 +1,6 @@
 // The entry point of the page: finds out what the server offers and shows its views, the theme and the tabs.
 import { getJson, getKey } from "./api.js";
+import { startAudio } from "./audio.js";
 import { showBackends } from "./backends.js";
 import { startChat } from "./chat.js";
 import { byId, count, duration, setText } from "./dom.js";
@@ -9,7 +10,13 @@ import { openSettings, startSettings } from "./settings.js";
 
 const retryAfter = 1000;
 const main = document.querySelector("main");
-let served = { id: "", contextTokens: 0 };
+// The first view, by what the model does.
+const kinds = {
+  chat: { view: "view-chat", name: "Chat", key: "settings", skip: "#prompt" },
+  encoder: { view: "view-embed", name: "Embeddings", key: "embed-key", skip: "#embed-form" },
+  audio: { view: "view-audio", name: "Transcripts", key: "audio-key", skip: "#audio-form" },
+};
+let served = { id: "", contextTokens: 0, timestamps: false };
 let asking = null;  // the request for the served model that is in progress
 
 startTheme();
@@ -18,6 +25,7 @@ startSettings(showServer);
 byId("key-notice-button").addEventListener("click", () => openSettings("api-key"));
 startChat(() => served);
 startEmbed(() => served);
+startAudio(() => served);
 startLive(showReachable);
 showServer();
 
@@ -50,27 +58,27 @@ async function learn() {
   }
   const model = models.data?.[0];
   if (!model) return null;
-  served = { id: model.id, contextTokens: model.max_model_len ?? 0 };
+  const { dimensions = 0, audio = null } = info?.effective ?? {};
+  served = { id: model.id, contextTokens: model.max_model_len ?? 0, timestamps: audio?.timestamps ?? false };
   setText(byId("served-model"), model.id);
   byId("served-model").title = model.id;
   setText(byId("served-facts"), model.max_model_len > 0 ? `${count(model.max_model_len)} tokens of context` : "");
   byId("served").hidden = false;
   document.title = `${model.id} · Fovea playground`;
-  showKind(info?.effective?.dimensions > 0 ? "encoder" : "chat");
+  showKind(dimensions > 0 ? "encoder" : audio ? "audio" : "chat");
   return null;
 }
 
 function showKind(kind) {
   if (main.dataset.kind === kind) return;
   main.dataset.kind = kind;
-  const encoder = kind === "encoder";
-  byId("view-chat").hidden = encoder;
-  byId("view-embed").hidden = !encoder;
-  byId("view-live").hidden = byId("tab-live").hidden = encoder;  // it has no KV cache and no steps
-  setText(byId("tab-chat"), encoder ? "Embeddings" : "Chat");
-  byId("tab-chat").setAttribute("aria-controls", encoder ? "view-embed" : "view-chat");
-  (encoder ? byId("embed-key") : byId("settings")).append(byId("key-field"));
-  byId("skip").href = encoder ? "#embed-form" : "#prompt";
+  const shown = kinds[kind];
+  for (const { view } of Object.values(kinds)) byId(view).hidden = view !== shown.view;
+  byId("view-live").hidden = byId("tab-live").hidden = kind === "encoder";  // it has no KV cache and no steps
+  setText(byId("tab-chat"), shown.name);
+  byId("tab-chat").setAttribute("aria-controls", shown.view);
+  byId(shown.key).append(byId("key-field"));
+  byId("skip").href = shown.skip;
 }
 
 // loading: { weights: fraction read, seconds }; null: no model is being loaded.

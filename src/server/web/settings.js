@@ -16,7 +16,7 @@ export function requestSettings() {
 
 export function openSettings(focused = null) {
   byId("tab-chat").click();
-  byId("embed-key").open = true;
+  for (const view of ["embed-key", "audio-key"]) byId(view).open = true;
   byId("settings").hidden = false;
   byId("settings-toggle").setAttribute("aria-expanded", "true");
   if (focused) byId(focused).focus();

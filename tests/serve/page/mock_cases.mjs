@@ -517,6 +517,28 @@ test("an encoder has a page for embeddings", async () => {
   await leave();
 });
 
+test("a model that takes audio has a page for transcripts", async () => {
+  const { page, leave } = await own({ audio: true, key: "secret" }, "wide", { expectErrors: true });
+  await page.getByRole("button", { name: "Enter the API key" }).click();
+  await page.keyboard.type("secret");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Transcripts" }).waitFor();
+  assert.equal(await page.getByLabel("Message", { exact: true }).isVisible(), false);
+  assert.equal(await page.locator("#view-live").isVisible(), true);
+  await page.getByLabel("WAV file").setInputFiles({ name: "a.mp3", mimeType: "audio/mpeg", buffer: Buffer.from("ID3") });
+  await page.getByRole("button", { name: "Transcribe", exact: true }).click();
+  await page.getByText("file: not a WAV file").waitFor();
+  await page.getByLabel("WAV file").setInputFiles({ name: "a.wav", mimeType: "audio/wav", buffer: Buffer.from("RIFF....WAVE") });
+  await page.getByRole("button", { name: "Retry" }).click();
+  await page.locator("#audio-segments tbody tr").nth(1).waitFor();
+  assert.equal(await page.locator("#audio-text").innerText(), "One <b>two</b>");
+  assert.deepEqual(await page.locator("#audio-segments tbody tr").nth(1).locator("th, td").allInnerTexts(), ["1:00.00 – 1:01.50", "<b>two</b>"]);
+  await assertNoSidewaysScroll(page);
+  assert.deepEqual(await lowContrast(page), []);
+  await shoot(page, "transcripts");
+  await leave();
+});
+
 test("an engine that did nothing yet", async () => {
   const idle = await startMock({ state: idleState });
   const { page, leave } = await visit("wide", { address: idle.url });

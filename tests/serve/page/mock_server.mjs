@@ -98,6 +98,12 @@ class MockEngine {
 
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
+async function readBody(request) {
+  const parts = [];
+  for await (const part of request) parts.push(part);
+  return Buffer.concat(parts).toString("latin1");
+}
+
 async function readJson(request) {
   let text = "";
   for await (const piece of request) text += piece;
@@ -153,15 +159,16 @@ export const idleState = {
 const embed = (text) => [..."abcdefghijklmnop"].map((letter) => text.toLowerCase().split(letter).length - 1);
 
 // state: replaces the simulated engine's answer to /server_state; null = 404, as for an encoder. encoder: embeds instead
-// of chatting. answers: the answer to each message. context: the context length in tokens, here characters. loading():
+// of chatting. audio: transcribes. answers: the answer to each message. context: the context length in tokens, here characters. loading():
 // { weights, seconds } while the model loads, then null.
-export async function startMock({ port = 0, key = "", state, encoder = false, answers = {}, context = 131072, loading = () => null } = {}) {
+export async function startMock({ port = 0, key = "", state, encoder = false, audio = false, answers = {}, context = 131072, loading = () => null } = {}) {
   const engine = new MockEngine();
   const info = JSON.parse(readFileSync(`${here}server_info.json`, "utf8"));
   if (encoder) {
     state = null;
     info.effective = { dtype: "float32", max_seq_len: 512, vocab_size: 30522, threads: 2, weight_bytes: 1e8, dimensions: 16, pooling: "mean", pooling_why: "default", normalize: false };
   }
+  if (audio) info.effective.audio = { window_seconds: 30, timestamps: true };
   const headers = webHeaders();
   const json = (response, body) => {
     response.writeHead(200, { "Content-Type": "application/json" });
@@ -195,6 +202,12 @@ export async function startMock({ port = 0, key = "", state, encoder = false, an
       return readJson(request).then(({ input, model }) => json(response, {
         object: "list", model, usage: { prompt_tokens: 12, total_tokens: 12 }, data: input.map((text, index) => ({ object: "embedding", index, embedding: embed(text) })),
       }));
+    if (path === "/v1/audio/transcriptions" && request.method === "POST" && audio)
+      return readBody(request).then((body) => (body.includes("RIFF")
+        ? json(response, { task: "transcribe", language: "english", duration: 61.5, text: "One <b>two</b>", usage: { type: "duration", seconds: 62 },
+          segments: [{ id: 0, start: 0, end: 1.5, text: " One" }, { id: 1, start: 60, end: 61.5, text: " <b>two</b>" }] })
+        : (response.writeHead(400, { "Content-Type": "application/json" }),
+          response.end(JSON.stringify({ error: { message: "file: not a WAV file", type: "invalid_request_error", param: "file", code: null } })))));
     response.writeHead(404, { "Content-Type": "application/json" });
     response.end(JSON.stringify({ error: { message: `no route ${path}`, type: "not_found_error", param: null, code: null } }));
   });

@@ -5,6 +5,9 @@
 // With --program it starts `fovea serve` with the demo model; with neither it runs against mock_server.mjs, which can also
 // return errors and require a key.
 import assert from "node:assert/strict";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { startServer } from "../server.mjs";
 import "./mock_cases.mjs";  // cases that need the mock server
@@ -178,6 +181,22 @@ test("a real conversation outlasts a reload, and its context ends", withProgram,
   assert.equal(await page.locator("#messages").innerText(), before);
   await leave();
   await small.stop();
+});
+
+test("a real Whisper transcribes", withProgram, async () => {
+  const folder = mkdtempSync(join(tmpdir(), "fovea-whisper-"));
+  cpSync(new URL("../../goldens/whisper_d16_bf16", import.meta.url).pathname, folder, { recursive: true });
+  writeFileSync(join(folder, "preprocessor_config.json"), JSON.stringify({ feature_size: 12, chunk_length: 2, hop_length: 400, n_fft: 400, sampling_rate: 16000 }));
+  const whisper = await startServer(given.program, "--model", folder);
+  const { page, leave } = await visit("phone", { address: `${whisper.url}/` });
+  await page.getByLabel("WAV file").setInputFiles(new URL("../../goldens/log_mel/audio.wav", import.meta.url).pathname);
+  await page.getByRole("button", { name: "Transcribe", exact: true }).click();
+  await page.locator("#audio-text").waitFor();
+  await page.getByText("2 seconds", { exact: true }).waitFor();
+  await assertNoSidewaysScroll(page);
+  await leave();
+  await whisper.stop();
+  rmSync(folder, { recursive: true, force: true });
 });
 
 test("a real encoder embeds", withProgram, async () => {
