@@ -203,7 +203,9 @@ typedef struct fovea_layer {
   const fovea_tensor* sinks; /* [Hq] fp32 */
   const fovea_tensor* alibi_slopes; /* [Hq] fp32 */
   float k_scale, v_scale;           /* a stored element q represents q * scale; 0 = 1 */
-  const fovea_tensor* k_scales; /* [pages, page, Hkv] for int8_per_token_head; [Hkv] for per_head_scales */
+  /* [pages, page, Hkv] for int8_per_token_head. For per_head_scales [Hkv], on the CPU also [pages, page, Hkv]
+   * ([rows, Hkv] of ragged keys) of any strides: 0 between slots where a page has one scale. */
+  const fovea_tensor* k_scales;
   const fovea_tensor* v_scales;
   /* With mla, `k` is [pages, page, D] or [pages, page, 1, D], of fp8_ds_mla bytes (656 for 512 + 64) in place
    * of D, and v and v_scales are null. With sparse_topk: [Tq, sparse_topk] int32 positions of keys in the

@@ -54,6 +54,12 @@ class Packed(NamedTuple):
     offsets: Any  # [B + 1] int64
 
 
+class RowScales(NamedTuple):
+    """A descale of each row of a ragged tensor and KV head."""
+
+    scales: Any  # [rows, Hkv] fp32
+
+
 def index(framework: Framework, x: Any) -> Any:
     """An index array that the library can read in place: dense, and int32 on a GPU. Other arrays are copied here, on the device:
     the library would copy them into memory of the object, which calls on other streams and captured graphs share."""
@@ -263,6 +269,8 @@ def _descale(framework: Framework, x: Any, heads: int, name: str) -> Tuple[float
         return 1.0, None
     if isinstance(x, (int, float)):
         return float(x), None
+    if isinstance(x, RowScales):
+        return 1.0, x.scales
     if framework_of(x) is not framework:
         raise ValueError(f"{name} is a {type(x).__name__}; it must be a number, or an array of {framework.name}, as q is")
     arg = framework.describe(x)
@@ -324,10 +332,12 @@ def serve(
     k_scale, k_scales = _descale(framework, m.k_descale, kv_heads, "k_descale")
     v_scale, v_scales = _descale(framework, m.v_descale, kv_heads, "v_descale")
     if k_scales is not None or v_scales is not None:
-        if k_scales is None:
-            k_scales, k_scale = framework.full((kv_heads,), k_scale, "float32", like), 1.0
-        if v_scales is None:
-            v_scales, v_scale = framework.full((kv_heads,), v_scale, "float32", like), 1.0
+        shapes = [tuple(x.shape) for x in (k_scales, v_scales) if x is not None]
+        ones = framework.full(max(shapes, key=len), 1.0, "float32", like)  # the finer of the two
+        if k_scales is None or k_scales.shape != ones.shape:
+            k_scales, k_scale = ones * (k_scale if k_scales is None else k_scales), 1.0
+        if v_scales is None or v_scales.shape != ones.shape:
+            v_scales, v_scale = ones * (v_scale if v_scales is None else v_scales), 1.0
     alibi = None if m.alibi is None else heads_vector(framework, m.alibi, heads, "alibi_slopes")
     sink = None if m.sink is None else heads_vector(framework, m.sink, heads, "learnable_sink")
 

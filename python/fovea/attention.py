@@ -250,11 +250,11 @@ class Attention:
         """One layer of the planned step.
 
         q: [Tq, Hq, D], or [B, S, Hq, D] of B * S = Tq rows; any strides but the last. k, v: [pages, page_size, Hkv, D or Dv] with any strides but the last (pages of [Hkv, page_size,
-        D] are a transposed view); or ragged [rows, Hkv, D or Dv]. out: q's shape with Dv, any strides but the last, and lse: [Tq, Hq] fp32, are
+        D] are a transposed view); or ragged [rows, Hkv, D or Dv]; or as kv_x_packed and kv_shuffle of the spec have them. out: q's shape with Dv, any strides but the last, and lse: [Tq, Hq] fp32, are
         allocated by q's framework when not given. sinks, alibi_slopes: [Hq] fp32. k_scale, v_scale: a stored element x
-        means x * scale. k_scales, v_scales: [Hkv] fp32 with per_head_scales; [pages, page_size, Hkv] of
-        int8_per_token_head. With mla, v is None. chosen: with sparse_topk, [Tq, sparse_topk] int32, positions of keys in the row's sequence,
-        none twice; -1 = none.
+        means x * scale. k_scales, v_scales: fp32, of int8_per_token_head [pages, page_size, Hkv]; with per_head_scales [Hkv],
+        on the CPU also [pages, page_size, Hkv], see AttentionSpec. With mla, v is None. chosen: with sparse_topk, [Tq, sparse_topk]
+        int32, positions of keys in the row's sequence, none twice; -1 = none.
 
         Returns out, or (out, lse) when return_lse or lse is given. LSE is in natural logarithm; a row that sees no key has
         0 and -inf."""

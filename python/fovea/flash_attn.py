@@ -11,7 +11,9 @@ Common to all of them:
   LSE -inf.
 - LSE is fp32 in natural logarithm, [B, Hq, S] or [Hq, total]; with `learnable_sink` it includes the sink, as FlashAttention's.
 - alibi_slopes fp32 [Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
-- k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it).
+- k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it). On the CPU also
+  [B, Hkv], and where k and v are not pages [B, Hkv, blocks] of 128 keys, of fp8 keys. q may be of fp8 on the CPU, with q_descale: a
+  number, [Hkv] or [B, Hkv], and then the result is bfloat16, of numpy float32, where `out` is not given.
 - num_splits: a hint that any number may be given for. Keys are split at constant positions in any case, and a row's bits do
   not depend on the batch or its size, on page size or the width of a page table, which is what 1 is set for. tune_for chooses
   kernels, not the call's sizes: "many", or "few" for a faster decode of one or a few sequences, whose bits are others. pack_gqa
@@ -26,8 +28,8 @@ Common to all of them:
   in Python's development mode (python -X dev, or FOVEA_CHECK_PAGES=1), otherwise no check. An unchecked invalid page id reads
   other memory.
 
-Unsupported arguments raise a ValueError that names them and says why: dropout_p > 0, return_attn_probs, q_descale,
-scheduler_metadata, sm_margin. fovea.flash_attn_interface has the same functions in FlashAttention 3's order of arguments.
+Unsupported arguments raise a ValueError that names them and says why: dropout_p > 0, return_attn_probs, q_descale of a q that is
+not of fp8, scheduler_metadata, sm_margin. fovea.flash_attn_interface has the same functions in FlashAttention 3's order of arguments.
 
 The first call with new dtypes, options or (rounded up) sizes creates an object that later calls reuse. It cannot be created
 during the capture of a CUDA graph, so call once before. flash_attn_func plans if shapes, strides, options or the stream differ
@@ -37,7 +39,7 @@ The objects of the last four calls keep workspaces of up to 16 MiB each.
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from . import _hooks
+from . import _descales, _hooks
 from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
 from ._flash_forms import keys_after_padding, keys_for_qv, only_used_rows, query_for_qv, qv_scale
 from ._serve import Keys, Masking, constants, index, prepared_calls, flat_rows, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
@@ -77,7 +79,6 @@ def _refuse_unknown(
     dropout_p: float = 0.0,
     return_attn_probs: bool = False,
     num_splits: Optional[int] = 0,
-    q_descale: Any = None,
     sm_margin: int = 0,
     scheduler_metadata: Any = None,
 ) -> None:
@@ -90,8 +91,6 @@ def _refuse_unknown(
         raise _refused("num_splits", num_splits, "it is a hint, None or a number from 0 on: keys are split at constant positions")
     if sm_margin:
         raise _refused("sm_margin", sm_margin, "kernels use the whole device: pass 0")
-    if q_descale is not None:
-        raise ValueError("q_descale is given; q is of 16 or 32 bits, which have none: fold it into softmax_scale, and pass None")
     if scheduler_metadata is not None:
         raise ValueError("scheduler_metadata is given; a call plans by itself, and fovea.Attention plans once for all layers: pass None")
 
@@ -171,10 +170,10 @@ def flash_attn_func(
 
     Returns out [B, Sq, Hq, Dv], or (out, lse [B, Hq, Sq]) with return_softmax_lse. attention_chunk C: only keys of the
     query's own chunk of C positions. Results are always deterministic. See the module for the rest."""
-    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin or q_descale is not None:
-        _refuse_unknown(dropout_p, return_attn_probs, num_splits, q_descale=q_descale, sm_margin=sm_margin)
+    if dropout_p or return_attn_probs or num_splits != 1 or sm_margin:
+        _refuse_unknown(dropout_p, return_attn_probs, num_splits, sm_margin=sm_margin)
     if _hooks.compiling():
-        _refuse_compiled(qv=qv)
+        _refuse_compiled(qv=qv, q_descale=q_descale)
         result = _hooks.ops.flash_attn(
             q, k, v, softmax_scale, causal, list(window_size), softcap, alibi_slopes,
             learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
@@ -187,6 +186,21 @@ def flash_attn_func(
     framework.refuse_grad(q, k, v, m.sink)
     q_arg, k_arg, v_arg = framework.describe(q), describe(k), describe(v)
     stream = framework.stream(q_arg[4]) if q_arg[4][0] != 1 else None
+    if q_descale is not None or k_descale is not None or v_descale is not None or q_arg[3][1] == 8:
+        shape = shape_of(q_arg, "q", 4, "[B, Sq, Hq, D]")
+        _same_batch(shape, k_arg, v_arg)
+        if _descales.needed(framework, q_arg, k_arg, q_descale, k_descale, v_descale):
+            wide = _descales.widened(framework, q, q_arg, k_arg[1][2], shape[0], None, q_descale, k_descale, v_descale)
+            result = flash_attn_func(
+                wide.q, k, v, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, return_softmax_lse=True, qv=qv,
+                attention_chunk=attention_chunk, learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for,
+            )
+            out = _descales.finished(framework, result[0], wide, out)
+            return (out, result[1]) if return_softmax_lse else out
+        m = m._replace(
+            k_descale=_descales.of_blocks(framework, k_descale, k_arg, v_arg, "k_descale", shape[0]),
+            v_descale=_descales.of_blocks(framework, v_descale, k_arg, v_arg, "v_descale", shape[0]),
+        )
     key: Any = None
     if out is None and qv is None and k_arg is not None and v_arg is not None and not m.has_arrays():
         key = (framework.name, q_arg[1:], k_arg[1:], v_arg[1:], m, bool(return_softmax_lse), stream, tune_for)
@@ -329,9 +343,9 @@ def flash_attn_varlen_func(
     the number of rows of each sequence that are queries; its other rows get 0 and LSE -inf.
     max_seqlen_q and max_seqlen_k must hold: rows of longer sequences may be NaN. Returns out [Tq, Hq, Dv], or (out,
     lse [Hq, Tq]) with return_softmax_lse."""
-    _refuse_unknown(dropout_p, return_attn_probs, num_splits, q_descale=q_descale, sm_margin=sm_margin)
+    _refuse_unknown(dropout_p, return_attn_probs, num_splits, sm_margin=sm_margin)
     if _hooks.compiling():
-        _refuse_compiled(qv=qv, seqused_q=seqused_q)
+        _refuse_compiled(qv=qv, seqused_q=seqused_q, q_descale=q_descale)
         result = _hooks.ops.flash_attn_varlen(
             q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, list(window_size), softcap,
             alibi_slopes, block_table, seqused_k, learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale,
@@ -359,6 +373,22 @@ def flash_attn_varlen_func(
     _check_longest(tokens, seqs, max_seqlen_q)
     if cu_seqlens_k is None and (seqused_k is None or block_table is None):
         raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
+    if q_descale is not None or k_descale is not None or v_descale is not None or q_arg[3][1] == 8:
+        if _descales.needed(framework, q_arg, k_arg, q_descale, k_descale, v_descale):
+            sequence = _descales.sequences_of(framework, cu_seqlens_q, tokens, q)
+            wide = _descales.widened(framework, q, q_arg, k_arg[1][-2], seqs, sequence, q_descale, k_descale, v_descale)
+            result = flash_attn_varlen_func(
+                wide.q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale, causal, window_size, softcap,
+                alibi_slopes, False, False, block_table, return_softmax_lse=True, seqused_q=seqused_q, seqused_k=seqused_k, qv=qv,
+                attention_chunk=attention_chunk, learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for, check_pages=check_pages,
+            )
+            out = _descales.finished(framework, result[0], wide, out)
+            return (out, result[1]) if return_softmax_lse else out
+        if block_table is None:
+            m = m._replace(
+                k_descale=_descales.of_blocks(framework, k_descale, k_arg, v_arg, "k_descale", seqs, cu_seqlens_k),
+                v_descale=_descales.of_blocks(framework, v_descale, k_arg, v_arg, "v_descale", seqs, cu_seqlens_k),
+            )
     lens = seqused_k if seqused_k is not None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     if seqused_q is not None:
         if tuple(seqused_q.shape) != (seqs,):
@@ -487,12 +517,12 @@ def flash_attn_with_kvcache(
     rotary_interleaved: pairs are (2t, 2t + 1), else (t, t + R / 2). q itself is not changed.
 
     Returns out of q's shape with Dv for D, or (out, lse [B, Hq, Sq]; [Hq, Tq] of ragged q) with return_softmax_lse."""
-    _refuse_unknown(num_splits=num_splits, q_descale=q_descale, sm_margin=sm_margin, scheduler_metadata=scheduler_metadata)
+    _refuse_unknown(num_splits=num_splits, sm_margin=sm_margin, scheduler_metadata=scheduler_metadata)
     if block_table is not None and page_table is not None:
         raise ValueError("block_table and page_table are both given; they are two names of the same argument: pass one")
     table = page_table if page_table is not None else block_table
     if _hooks.compiling():
-        _refuse_compiled(qv=qv, cache_leftpad=cache_leftpad, rotary_seqlens=rotary_seqlens)
+        _refuse_compiled(qv=qv, cache_leftpad=cache_leftpad, rotary_seqlens=rotary_seqlens, q_descale=q_descale)
         if cu_seqlens_q is not None or cu_seqlens_k_new is not None:
             raise ValueError("cu_seqlens_q and cu_seqlens_k_new are not supported inside torch.compile; leave them None")
         result = _hooks.ops.flash_attn_with_kvcache(
@@ -522,6 +552,22 @@ def flash_attn_with_kvcache(
     step = _Step(framework, q, q_arg, cu_seqlens_q, max_seqlen_q, stream)
     cache_shape = shape_of(k_arg, "k_cache", 4, "[Bc, Sc, Hkv, D], or [pages, page_size, Hkv, D] with a page table")
     shape_of(v_arg, "v_cache", 4, "[Bc, Sc, Hkv, Dv], or [pages, page_size, Hkv, Dv] with a page table")
+    if k_arg is not None and _descales.needed(framework, q_arg, k_arg, q_descale, k_descale, v_descale):
+        if k is not None:
+            raise ValueError(
+                "k and v are appended and q is of fp8, or a descale has a value for each head or sequence; new rows are quantised with one "
+                "number: append them by append_kv, and pass k and v as None"
+            )
+        sequence = None if cu_seqlens_q is None else _descales.sequences_of(framework, cu_seqlens_q, step.tokens, q)
+        wide = _descales.widened(framework, q, q_arg, k_arg[1][-2], step.seqs, sequence, q_descale, k_descale, v_descale)
+        result = flash_attn_with_kvcache(
+            wide.q, k_cache, v_cache, None, None, None, None, cache_seqlens, cache_batch_idx, cache_leftpad, table, softmax_scale, causal,
+            window_size, softcap, alibi_slopes=alibi_slopes, return_softmax_lse=True, qv=qv, cu_seqlens_q=cu_seqlens_q,
+            max_seqlen_q=max_seqlen_q, attention_chunk=attention_chunk, learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for,
+            check_pages=check_pages,
+        )
+        out = _descales.finished(framework, result[0], wide, out)
+        return (out, result[1]) if return_softmax_lse else out
     if table is not None and cache_batch_idx is not None:
         raise ValueError("cache_batch_idx and a page table are both given; a page table says where sequences lie: pass one")
     if table is None and cache_batch_idx is None and cache_shape[0] != step.seqs:

@@ -46,7 +46,8 @@ class AttentionSpec:
     encoder: bool = False
     """Bidirectional attention over the step's own rows."""
     per_head_scales: bool = False
-    """An fp8 cache has one scale per KV head: run(k_scales=, v_scales=), fp32 [num_kv_heads]."""
+    """An fp8 cache has one scale per KV head: run(k_scales=, v_scales=), fp32 [num_kv_heads]. On the CPU also [pages, page_size,
+    num_kv_heads] ([rows, num_kv_heads] of ragged keys) of any strides: 0 between slots where a page has one scale."""
     kv_shuffle: bool = False
     """AITER's page layout: K as with kv_x_packed, V [pages, Hkv, page size / x, Dv, x]."""
     mla: bool = False

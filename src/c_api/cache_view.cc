@@ -106,10 +106,15 @@ Status read_scales(const Arguments& arguments, const CacheTensors& from, const C
     return {};
   }
   const bool ragged = view.page_size == 1 && view.k_slot_stride == 0;
+  const auto is_vector = [](const fovea_tensor* tensor) { return tensor == nullptr || tensor->ndim == 1; };
+  const bool of_heads = wanted.per_head_scales && is_vector(from.k_scales) && is_vector(from.v_scales);
+  if (wanted.per_head_scales && !of_heads && !arguments.on_cpu())
+    return invalid(
+        std::string(is_vector(from.k_scales) ? "v_scales" : "k_scales") +
+        " has more than one dimension; on a GPU an fp8 cache has one scale per KV head: give [Hkv]");
   const auto take = [&](const fovea_tensor* tensor, std::string_view name) {
     const Dim heads{"Hkv", cache.num_kv_heads};
-    if (wanted.per_head_scales)
-      return arguments.take(tensor, {name, {Element::f32}, {heads}, Packing::strided});
+    if (of_heads) return arguments.take(tensor, {name, {Element::f32}, {heads}, Packing::strided});
     const Dim pages{"pages", cache.num_pages};
     if (ragged) return arguments.take(tensor, {name, {Element::f32}, {pages, heads}, Packing::strided});
     return arguments.take(
@@ -128,8 +133,8 @@ Status read_scales(const Arguments& arguments, const CacheTensors& from, const C
   view.k_scales = k.as<float>();
   view.v_scales = v.as<float>();
   view.scale_head_stride = k.step(k.ndim - 1);
-  view.scale_page_stride = wanted.per_head_scales ? 0 : k.step(0);
-  view.scale_slot_stride = wanted.per_head_scales || ragged ? 0 : k.step(1);
+  view.scale_page_stride = of_heads ? 0 : k.step(0);
+  view.scale_slot_stride = of_heads || ragged ? 0 : k.step(1);
   return {};
 }
 

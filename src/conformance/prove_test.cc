@@ -458,15 +458,12 @@ TEST(WrongTick, AHeadSizeIsNamedWithItsCase) {
 
 TEST(WrongTick, WhatNoCaseCanHaveIsNamed) {
   BackendInfo info = small_claims();
-  info.capability.features.insert(Feature::per_head_scales);
   info.capability.kv_dtypes.insert(KvCacheDType::int4_per_token_head);
   info.capability.graph = GraphSupport::uniform_single_token_decode;
   const BackendReport report = prove_quickly(info, make_small);
-  EXPECT_THAT(cells_with(report, CellStatus::failed),
-              ::testing::UnorderedElementsAre("per_head_scales=yes", "kv_dtypes=int4_per_token_head",
-                                              "graph=UNIFORM_SINGLE_TOKEN_DECODE"));
-  EXPECT_THAT(cell_of(report, "per_head_scales=yes").reason,
-              HasSubstr("per-head quant scales not supported"));
+  EXPECT_THAT(
+      cells_with(report, CellStatus::failed),
+      ::testing::UnorderedElementsAre("kv_dtypes=int4_per_token_head", "graph=UNIFORM_SINGLE_TOKEN_DECODE"));
   EXPECT_THAT(cell_of(report, "kv_dtypes=int4_per_token_head").reason,
               HasSubstr("kv_cache_dtype not supported"));
   EXPECT_THAT(cell_of(report, "graph=UNIFORM_SINGLE_TOKEN_DECODE").reason,

@@ -168,6 +168,35 @@ TEST(CApi, TakesEveryKindOfCacheAndMask) {
   packed.k = HostTensor(kF32, {kPages, kKvHeads, kDim / 4, kPage, 4}),
   packed.v = HostTensor(kF32, {kPages, kKvHeads, kVDim, kPage});
   EXPECT_EQ(packed.run(), "accepted");
+  Step shuffled;
+  shuffled.spec.kv_shuffle = 1;
+  shuffled.k = HostTensor(kF32, {kPages, kKvHeads, kDim / 4, kPage, 4}),
+  shuffled.v = HostTensor(kF32, {kPages, kKvHeads, kPage / 4, kVDim, 4});
+  EXPECT_EQ(shuffled.run(), "accepted");
+  Step pool;  // tokens in slots of int32
+  HostTensor of_sequences = ints({0, 5, 7}), slots = ints({19, 0, 7, 8, 3, 4, 12});
+  pool.spec.page_size = 1;
+  pool.k = HostTensor(kF32, {20, kKvHeads, kDim}), pool.v = HostTensor(kF32, {20, kKvHeads, kVDim});
+  pool.step.page_table = nullptr;
+  pool.step.kv_indptr = of_sequences.get(), pool.step.kv_indices = slots.get();
+  EXPECT_EQ(pool.run(), "accepted");
+  for (const char* backend : {"TORCH_NATIVE", "CPU_ATTN"}) {
+    Step by_page;  // a scale of each page and head
+    by_page.backend = backend;
+    by_page.spec.kv_dtype = "fp8_e4m3", by_page.spec.per_head_scales = 1;
+    by_page.spec.v_head_dim = kDim;
+    by_page.k = HostTensor(kU8, {kPages, kPage, kKvHeads, kDim}),
+    by_page.v = HostTensor(kU8, {kPages, kPage, kKvHeads, kDim});
+    by_page.out = HostTensor(kF32, {kTokens, kHeads, kDim});
+    HostTensor of_pages(kF32, {kPages, 1, kKvHeads});
+    of_pages.shape[1] = kPage, of_pages.strides[1] = 0;
+    by_page.layer.k_scales = by_page.layer.v_scales = of_pages.get();
+    EXPECT_EQ(by_page.run(), "accepted");
+    of_pages.shape[1] = kPage + 1;
+    of_pages.get();
+    std::memset(by_page.out.t.data, 0xa5, by_page.out.bytes());
+    EXPECT_THAT(by_page.run(), HasSubstr("k_scales has shape [6, 5, 2]"));
+  }
   Step masks;
   masks.spec.spans = masks.spec.tree = masks.spec.has_sink = masks.spec.has_alibi = 1;
   HostTensor spans(kI32, {1, 2}, {0, 1}), span_offsets = longs({0, 1, 1}), bias(kF32, {2, 2});
@@ -343,7 +372,7 @@ TEST(CApi, RefusesWrongObjects) {
        [](Step& s) { s.spec.dtype.bits = 64; }},
       {"kv_dtype 'fp9' is unknown", [](Step& s) { s.spec.kv_dtype = "fp9"; }},
       {"kv_cache_dtype not supported", [](Step& s) { s.spec.kv_dtype = "nvfp4"; }},
-      {"per-head quant scales not supported", [](Step& s) { s.spec.per_head_scales = 1; }},
+      {"k_scales is null; it is needed", [](Step& s) { s.spec.per_head_scales = 1; }},
       {"causal is 1 with encoder", [](Step& s) { s.spec.encoder = 1; }},
       {"page_size is 4 with encoder", [](Step& s) { s.spec.encoder = 1, s.spec.causal = 0; }},
       {"max_seqs is -1; it must be 1 to 1048576", [](Step& s) { s.limits.max_seqs = -1; }},

@@ -8,7 +8,7 @@ ONE = np.ones(1, np.float32)
 _FA2 = "dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs"
 _FA2_REFUSED = {"dropout_p": (0.1, "no dropout"), "return_attn_probs": (True, "return_softmax_lse")}
 _TUNING = "num_splits pack_gqa"
-_FA3_REFUSED = {"sm_margin": (2, "whole device"), "q_descale": (ONE, "softmax_scale")}
+_FA3_REFUSED = {"sm_margin": (2, "whole device")}
 
 TABLE = {
     "flash_attn.flash_attn_func": Row("q k v " + _FA2, "deterministic", _FA2_REFUSED),

@@ -27,8 +27,7 @@ TABLE = {
         "sm_scale window_left logits_soft_cap rope_scale rope_theta backend return_lse kv_cache_sf k_scale v_scale",
         hints="use_fp16_qk_reduction",
         refused={
-            "scale_q": (ONE, "sm_scale"), "scale_k": (ONE, "k_descale"), "scale_v": (ONE, "v_descale"), "kv_cache_sf": (ONE, "NVFP4"),
-            "o_dtype": ("float16", "dtype of q"), "backend": ("fa3", "fovea.Attention"),
+            "kv_cache_sf": (ONE, "NVFP4"), "backend": ("fa3", "fovea.Attention"),
         },
     ),
     "flashinfer.BatchDecodeWithPagedKVCacheWrapper.__init__": Row(

@@ -57,6 +57,13 @@ def attention(
     return out, lse
 
 
+def e4m3(codes):
+    """The values of float8_e4m3fn by their bytes."""
+    sign, exponent, mantissa = codes >> 7, codes >> 3 & 15, codes & 7
+    value = np.where(exponent == 0, mantissa / 8.0 * 2.0**-6, (1 + mantissa / 8.0) * 2.0 ** (exponent.astype(int) - 7))
+    return np.where((codes & 127) == 127, np.nan, np.where(sign == 1, -value, value))
+
+
 def rotate(x, positions, cos, sin, interleaved):
     """x [T, H, D] rotated in its first 2 * cos.shape[1] elements."""
     x = x.astype(np.float64).copy()

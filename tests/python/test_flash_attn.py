@@ -11,7 +11,7 @@ except ImportError:
     sys.exit(77)
 import api_table
 from flash_table import TABLE
-from reference import assert_close, attention, rotate, tables, visible
+from reference import assert_close, attention, e4m3, rotate, tables, visible
 
 from fovea import flash_attn as fa2
 from fovea import flash_attn_interface as fa3
@@ -44,6 +44,28 @@ def poisoned(shape, dtype="float32"):
 
 def offsets(counts):
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+class _E4m3Type:
+    """What ml_dtypes' float8_e4m3fn is for the package, without ml_dtypes."""
+
+    name, isnative, itemsize = "float8_e4m3fn", True, 1
+
+
+class E4m3(np.ndarray):
+    """Bytes that say that they are of e4m3."""
+
+    dtype = property(lambda self: _E4m3Type)
+
+    def astype(self, dtype, copy=True):
+        return e4m3(self.view(np.ndarray)).astype(dtype)
+
+
+def fp8(*shape):
+    """Random e4m3, none above 32 and no NaN, and its values."""
+    codes = RNG.integers(0, 256, shape).astype(np.uint8)
+    codes = np.where((codes & 127) >= 0x70, codes ^ 0x40, codes).astype(np.uint8)
+    return codes.view(E4m3), e4m3(codes)
 
 
 SLOPES = np.float32([0.5, 0.25, 0.1, 0.02])
@@ -127,6 +149,158 @@ class Padded(unittest.TestCase):
         np.testing.assert_array_equal(again.reshape(out.shape), out)
         again = FA3.flash_attn_with_kvcache(q, k, v, k_descale=0.5, v_descale=3.0)
         np.testing.assert_array_equal(again, out)
+
+
+class Fp8(unittest.TestCase):
+    """q, k and v of e4m3 or 16 bits with descales of the tensor, of KV heads, of sequences and heads, and of blocks of 128 keys."""
+
+    def scales(self, *shape):
+        return (2.0 ** RNG.uniform(-2, 2, shape)).astype(np.float32)
+
+    def forms(self, batch):
+        """A descale as it is given, and as [B, Hkv]."""
+        whole = lambda x: np.broadcast_to(x, (batch, 2)).astype(np.float64)
+        head, pair = self.scales(2), self.scales(batch, 2)
+        yield None, whole(1.0)
+        yield 0.25, whole(0.25)
+        yield np.float32([3.0]), whole(3.0)
+        yield head, whole(head)
+        yield np.broadcast_to(head, (batch, 2)), whole(head)
+        yield pair, whole(pair)
+
+    def close(self, actual, wanted):
+        size = max(np.abs(wanted).max(), 1e-30) if wanted.size else 1.0
+        assert_close(self, actual / size, wanted / size)
+
+    def wanted(self, q, k, v, of_q, of_k, of_v, seen, **options):
+        """One sequence in fp64; descales [Hkv]."""
+        q = q * np.repeat(of_q, q.shape[1] // 2)[None, :, None]
+        return attention(q, k * of_k[None, :, None], v * of_v[None, :, None], seen, **options)
+
+    def test_granularities(self):
+        """Every granularity for q, K and V in each function; softcap and window as sharp tests of the scores."""
+        (q8, q), (k8, k), (v8, v) = fp8(3, 5, 4, 32), fp8(3, 20, 2, 32), fp8(3, 20, 2, 16)
+        forms = list(self.forms(3))
+        cu_q, cu_k, lens = np.int32([0, 2, 2, 15]), offsets([20, 20, 20]), np.int32([20, 7, 0])
+        for i in range(len(forms)):
+            for options in ({}, {"causal": True, "softcap": 30.0, "softmax_scale": 0.02}, {"window_size": (3, 2), "softmax_scale": 0.01}):
+                (of_q, q_s), (of_k, k_s), (of_v, v_s) = (forms[(i + shift) % len(forms)] for shift in (0, 2, 4))
+                given = dict(q_descale=of_q, k_descale=of_k, v_descale=of_v)
+                more = reference_options(options)
+                del more["slopes"]
+                with self.subTest(i=i, **options):
+                    out = poisoned((3, 5, 4, 16))
+                    result, lse = fa2.flash_attn_func(q8, k8, v8, out=out, return_softmax_lse=True, **given, **options)
+                    self.assertIs(result, out)
+                    seen = seen_of(5, 20, options)
+                    for b in range(3):
+                        wanted, wanted_lse = self.wanted(q[b], k[b], v[b], q_s[b], k_s[b], v_s[b], seen, **more)
+                        self.close(out[b], wanted)
+                        self.close(lse[b], wanted_lse.T)
+                    again, lse_again = FA3.flash_attn_func(q8, k8, v8, return_attn_probs=True, **given, **options)
+                    np.testing.assert_array_equal(again, out)
+                    np.testing.assert_array_equal(lse_again, lse)
+                    ragged, ragged_lse = FA3.flash_attn_varlen_func(
+                        q8.reshape(15, 4, 32), k8.reshape(60, 2, 32), v8.reshape(60, 2, 16), cu_q, cu_k, 13, 20, return_attn_probs=True,
+                        **given, **options,
+                    )
+                    cached, cached_lse = FA3.flash_attn_with_kvcache(
+                        q8, k8, v8, cache_seqlens=lens, return_softmax_lse=True, **given, **options
+                    )
+                    for b in range(3):
+                        rows = slice(cu_q[b], cu_q[b + 1])
+                        n = cu_q[b + 1] - cu_q[b]
+                        wanted, wanted_lse = self.wanted(
+                            q.reshape(15, 4, 32)[rows], k[b], v[b], q_s[b], k_s[b], v_s[b], seen_of(n, 20, options), **more
+                        )
+                        self.close(ragged[rows], wanted)
+                        assert_close(self, ragged_lse[:, rows] / 100, wanted_lse.T / 100)
+                        n = lens[b]
+                        wanted, wanted_lse = self.wanted(
+                            q[b], k[b, :n], v[b, :n], q_s[b], k_s[b], v_s[b], seen_of(5, n, options), **more
+                        )
+                        self.close(cached[b], wanted)
+                        assert_close(self, cached_lse[b] / 100, wanted_lse.T / 100)
+
+    def test_queries_of_16_and_32_bits(self):
+        """Over fp8 keys with scales of heads (the library's) and of sequences; over keys of 16 bits with either."""
+        for dtype in ("float32", "float16"):
+            q = normal(2, 5, 4, 32, dtype=dtype)
+            for k_given, k in (fp8(2, 20, 2, 32), (normal(2, 20, 2, 32, dtype=dtype),) * 2):
+                v_given, v = fp8(2, 20, 2, 16) if isinstance(k_given, E4m3) else (normal(2, 20, 2, 16, dtype=dtype),) * 2
+                for of_k, k_s in self.forms(2):
+                    for of_v, v_s in self.forms(2):
+                        out = fa2.flash_attn_func(q, k_given, v_given, k_descale=of_k, v_descale=of_v)
+                        self.assertEqual(out.dtype, dtype)
+                        for b in range(2):
+                            wanted, _ = self.wanted(q[b], k[b], v[b], np.ones(2), k_s[b], v_s[b], visible(5, 20))
+                            size = np.abs(wanted).max()
+                            assert_close(self, out[b] / size, wanted / size, dtype)
+
+    def test_packed(self):
+        qkv8, qkv = fp8(2, 7, 3, 2, 32)
+        given = dict(q_descale=self.scales(2, 2), k_descale=self.scales(2, 2), v_descale=self.scales(2, 2))
+        out = FA3.flash_attn_qkvpacked_func(qkv8, **given)
+        for b in range(2):
+            wanted, _ = self.wanted(*(qkv[b, :, i] for i in range(3)), *(x[b] for x in given.values()), visible(7, 7))
+            self.close(out[b], wanted)
+
+    def test_blocks_of_keys(self):
+        """[B, Hkv, blocks] of 128 keys; of K and V, of one of them, and beside a descale of heads."""
+        lens = (300, 129)
+        q = normal(2, 5, 4, 32)
+        (k8, k), (v8, v) = fp8(2, 300, 2, 32), fp8(2, 300, 2, 16)
+        apart8, apart = fp8(2, 310, 2, 32)
+        cu_q, cu_k = offsets([5, 5]), offsets(lens)
+        ragged = [np.concatenate([x[b, :n] for b, n in enumerate(lens)]) for x in (k8.view(np.ndarray), v8.view(np.ndarray))]
+        k_ragged, v_ragged = (x.view(E4m3) for x in ragged)
+        blocks = lambda: self.scales(2, 2, 3)
+        head = self.scales(2)
+        whole = lambda x: np.ones((2, 300, 2)) if x is None else np.broadcast_to(x, (2, 300, 2)) if np.ndim(x) < 2 else np.repeat(
+            x, 128, 2
+        )[:, :, :300].transpose(0, 2, 1)
+        for of_k, of_v in ((blocks(), blocks()), (blocks(), None), (None, blocks()), (head, blocks()), (blocks(), 0.5)):
+            k_s, v_s = whole(of_k).astype(float), whole(of_v).astype(float)
+            out = fa2.flash_attn_func(q, k8, v8, causal=True, k_descale=of_k, v_descale=of_v)
+            varlen = fa2.flash_attn_varlen_func(
+                q.reshape(10, 4, 32), k_ragged, v_ragged, cu_q, cu_k, 5, 300, causal=True, k_descale=of_k, v_descale=of_v
+            ).reshape(2, 5, 4, 16)
+            for b, n in enumerate(lens):
+                k_b, v_b = k[b] * k_s[b][..., None], v[b] * v_s[b][..., None]
+                self.close(out[b], attention(q[b], k_b, v_b, visible(5, 300, True))[0])
+                self.close(varlen[b], attention(q[b], k_b[:n], v_b[:n], visible(5, n, True))[0])
+        both = np.stack((apart8.view(np.ndarray),) * 2, 3)[:, :300]  # K and V of one array, whose sequences lie 310 rows apart
+        given = both[:, :, :, 0].view(E4m3), both[:, :, :, 1].view(E4m3)
+        of_k, of_v = blocks(), blocks()
+        out = fa2.flash_attn_func(q, *given, k_descale=of_k, v_descale=of_v)
+        for b in range(2):
+            k_b, v_b = (apart[b, :300] * whole(x)[b][..., None] for x in (of_k, of_v))
+            self.close(out[b], attention(q[b], k_b, v_b, visible(5, 300))[0])
+
+    def test_refusals(self):
+        (q8, _), (k8, _), q = fp8(2, 5, 4, 32), fp8(2, 20, 2, 32), normal(2, 5, 4, 32)
+        call = fa3.flash_attn_func
+        for f, words in (
+            (lambda: call(q, k8, k8, q_descale=2.0), "q_descale is given and q is float32; only fp8 has one"),
+            (lambda: call(q8, k8, k8, q_descale=self.scales(4)), r"q_descale has shape \(4,\); allowed are a number, \[2\]"),
+            (lambda: call(q8, k8, k8, k_descale=self.scales(2, 2, 1)), "k_descale has three dimensions with fp8 queries"),
+            (lambda: call(q, q[:, :, :2], q[:, :, :2], k_descale=self.scales(2, 2, 1)), "k_descale has three dimensions; .* fp8 keys"),
+            (lambda: call(q, k8, k8, v_descale=self.scales(2, 3, 1)), r"v_descale has shape \(2, 3, 1\); .* \[2, 2, 1\]"),
+            (lambda: call(q, k8, k8, k_descale=[1.0, 2.0]), "an array is a list"),
+            (lambda: call(q, k8, k8, qv=q, k_descale=self.scales(2, 2)), "qv is given and k and v are not both"),
+            (
+                lambda: fa3.flash_attn_with_kvcache(q8, k8, k8, q8[:, :1, :2], q8[:, :1, :2], cache_seqlens=3, q_descale=2.0),
+                "new rows are quantised with one number",
+            ),
+            (
+                lambda: fa3.flash_attn_with_kvcache(
+                    q, k8, k8, cache_seqlens=np.int32([3, 20]), page_table=np.int32([[0], [1]]), k_descale=self.scales(2, 2, 1)
+                ),
+                "k_descale",
+            ),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                f()
 
 
 class SecondQuery(unittest.TestCase):

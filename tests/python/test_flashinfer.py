@@ -174,6 +174,24 @@ class Single(unittest.TestCase):
                     )
                     np.testing.assert_array_equal(again, out)
 
+    def test_scales_of_heads(self):
+        q, k, v = normal(5, HEADS, DIM), normal(11, KV_HEADS, DIM), normal(11, KV_HEADS, DIM)
+        scales = [np.float32(2.0) ** RNG.uniform(-2, 2, n).astype(np.float32) for n in (HEADS, KV_HEADS, KV_HEADS)]
+        for of_q, of_k, of_v in (scales, (scales[0], None, None), (None, 2.0, scales[2]), (0.5, scales[1], np.float32([3.0]))):
+            wide = [np.ones(n) if x is None else np.broadcast_to(x, n) for n, x in zip((HEADS, KV_HEADS, KV_HEADS), (of_q, of_k, of_v))]
+            wanted, wanted_lse = definition(*(x * w[None, :, None] for x, w in zip((q, k, v), wide)), causal=True)
+            for dtype in (None, "float16"):
+                out, lse = flashinfer.single_prefill_with_kv_cache(
+                    q, k, v, of_q, of_k, of_v, dtype, causal=True, return_lse=True
+                )
+                self.assertEqual(out.dtype, dtype or "float32")
+                assert_close(self, out, wanted, dtype or "float32")
+                assert_close(self, lse, wanted_lse)
+        with self.assertRaisesRegex(ValueError, r"scale_k has shape \(6,\); it must be a number or \[2\]"):
+            flashinfer.single_prefill_with_kv_cache(q, k, v, scale_k=scales[0])
+        with self.assertRaisesRegex(ValueError, "o_dtype is float16; results have the dtype of q"):
+            flashinfer.single_prefill_with_kv_cache(q, k, v, o_dtype="float16")
+
     def test_masks(self):
         q, k, v = normal(5, HEADS, DIM), normal(11, KV_HEADS, DIM), normal(11, KV_HEADS, DIM)
         mask = RNG.random((5, 11)) < 0.5
@@ -249,7 +267,7 @@ class Decode(unittest.TestCase):
                     self.check(page=page, lens=lens, **options)
         self.check(dtype="float16", pos_encoding_mode="ROPE_LLAMA", lens=lens)
         self.check(sinks=normal(HEADS))
-        self.check(scales={"q_scale": 2.0, "k_scale": 0.5, "v_scale": 3.0})
+        self.check(scales={"q_scale": 2.0, "k_scale": 0.75, "v_scale": 3.0})
 
     def test_rows_per_request(self):
         for options in ({}, {"pos_encoding_mode": "ALIBI"}, {"pos_encoding_mode": "ROPE_LLAMA"}, {"window_left": 2}):
@@ -357,7 +375,7 @@ class Prefill(unittest.TestCase):
             ):
                 with self.subTest(ragged=ragged, **options):
                     self.check(ragged, lens=(9, 2, 16, 3), **options)
-            self.check(ragged, scales={"q_scale": 2.0, "k_scale": 0.5, "v_scale": 3.0})
+            self.check(ragged, scales={"q_scale": 2.0, "k_scale": 0.75, "v_scale": 3.0})
         self.check(sinks=normal(HEADS), causal=True)
 
     def test_masks(self):
@@ -413,7 +431,7 @@ class Prefill(unittest.TestCase):
         for ragged in (False, True):
             for window in (-1, 3):
                 self.check(ragged, masks=masks, window_left=window, pos_encoding_mode="ALIBI", packed=window < 0)
-            self.check(ragged, pos_encoding_mode="ALIBI", scales={"q_scale": 2.0, "k_scale": 0.5, "v_scale": 3.0})
+            self.check(ragged, pos_encoding_mode="ALIBI", scales={"q_scale": 2.0, "k_scale": 0.75, "v_scale": 3.0})
         with self.assertRaisesRegex(ValueError, "ALIBI.*logits_soft_cap 2.0"):
             self.check(pos_encoding_mode="ALIBI", logits_soft_cap=2.0)
         with self.assertRaisesRegex(ValueError, "sinks is given with pos_encoding_mode"):

@@ -543,7 +543,7 @@ class Refusals(unittest.TestCase):
             (lambda: func(q, k, k, out=normal(2, 3, 4, 8)), "out has shape"),
             (lambda: func(q, k, k, softcap=-1.0), "softcap"),
             (lambda: func(q.tolist(), k, k), "an array is a list"),
-            (lambda: func(q, k, k, k_descale=normal(2)), "per_head_scales|k_scales|head"),
+            (lambda: func(q, k, k, k_descale=normal(3)), r"k_descale has shape \(3,\); allowed are a number, \[2\]"),
             (lambda: fovea.flash_attn_varlen_func(q[0], k[0], k[0], cu, None, 3, 3), "cu_seqlens_k is None"),
             (lambda: fovea.flash_attn_varlen_func(q[0], k[0], k[0], cu, cu, 3, 3, seqused_q=cu), r"seqused_q has shape \(3,\); it must be \[2\]"),
             (lambda: with_cache(q, cache, cache, cache_leftpad=cu), r"cache_leftpad has shape \(3,\); it must be \[2\]"),

@@ -1,10 +1,10 @@
 """FlashInfer's prefill functions."""
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from .._arrays import dtype_name, framework_of
 from ..cache import kv_pair
-from .common import Positions, check_layout, check_output_type, number, positions, refuse
+from .common import Positions, check_layout, check_output_type, cpu, number, positions, refuse
 from .page import get_seq_lens
 from .steps import Step, packed_mask
 
@@ -26,10 +26,29 @@ REASONS = {
     "v_indptr": "the values of a sequence lie in the rows of its keys: pass None",
     "o_indptr": "the results of a sequence lie in the rows of its queries: pass None",
     "o_scale": "results are not quantised: pass None",
-    "scale_q": "q has 16 or 32 bits and no scale: fold it into sm_scale",
-    "scale_k": "it has a value for each head: give one k_scale, or use fovea.flash_attn_func with k_descale",
-    "scale_v": "it has a value for each head: give one v_scale, or use fovea.flash_attn_func with v_descale",
 }
+
+
+FP8 = ("float8_e4m3fn", "float8_e5m2")
+
+
+def scaled_query(q: Any, kv_heads: int, scale_q: Any, scale_k: Any, scale_v: Any) -> Tuple[Any, Any]:
+    """q [n, Hq, D] in fp32 with the scales of q [Hq] and k [Hkv], and that of v as [1, Hq, 1]; each also a number. On the CPU."""
+    framework, heads = framework_of(q), q.shape[1]
+    if not cpu(framework, q):
+        raise ValueError("q is of fp8, or scale_q, scale_k or scale_v is given, on a GPU; they are served on CPUs: pass q in bfloat16 and k_scale")
+
+    def of_heads(x: Any, count: int, name: str) -> Any:
+        ones = framework.full((count,), 1.0, "float32", q)
+        if x is None or isinstance(x, (int, float)):
+            return ones * (1.0 if x is None else float(x))
+        if tuple(x.shape) not in ((count,), (1,)):
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be a number or [{count}]")
+        return ones * framework.cast(x, "float32")
+
+    kv_head = framework.cast(framework.arange(0, heads, 1, q) // (heads // kv_heads), "int64")
+    factor = of_heads(scale_q, heads, "scale_q") * of_heads(scale_k, kv_heads, "scale_k")[kv_head]
+    return framework.cast(q, "float32") * factor[None, :, None], of_heads(scale_v, kv_heads, "scale_v")[kv_head][None, :, None]
 
 
 def one_sequence(
@@ -86,9 +105,20 @@ def single_prefill_with_kv_cache(
 ) -> Any:
     """Rows q [n_q, Hq, D], the last ones of a sequence of keys k [n_k, Hkv, D] and v [n_k, Hkv, Dv] ("HND": [Hkv, n_k, D]): out [n_q, Hq,
     Dv], or (out, lse [n_q, Hq], of base 2). custom_mask [n_q, n_k] of what is seen, or packed_custom_mask, its bits with the lowest
-    first, replaces `causal`; a window holds with it too. Sums are of fp32 in any case. alibi_form of "ALIBI": "signed", slope * (j - i),
+    first, replaces `causal`; a window holds with it too. On the CPU q, k and v may be of fp8, with scale_q [Hq], scale_k and scale_v
+    [Hkv] or numbers; the result is then o_dtype, None = float16. Sums are of fp32 in any case. alibi_form of "ALIBI": "signed", slope * (j - i),
     or FlashAttention's "distance", -slope * |i + n_k - n_q - j|."""
-    refuse(REASONS, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v, kv_cache_sf=kv_cache_sf)
+    refuse(REASONS, kv_cache_sf=kv_cache_sf)
+    if scale_q is not None or scale_k is not None or scale_v is not None or dtype_name(q.dtype) in FP8:
+        wide, v_factor = scaled_query(q, k.shape[1 if kv_layout == "NHD" else 0], scale_q, scale_k, scale_v)
+        out, lse = single_prefill_with_kv_cache(
+            wide, k, v, None, None, None, None, custom_mask, packed_custom_mask, causal, kv_layout, pos_encoding_mode,
+            use_fp16_qk_reduction, sm_scale, window_left, logits_soft_cap, rope_scale, rope_theta, backend, True, None, k_scale, v_scale,
+            alibi_form=alibi_form,
+        )
+        name = dtype_name(o_dtype if o_dtype is not None else "float16" if dtype_name(q.dtype) in FP8 else q.dtype)
+        out = framework_of(q).cast(out * v_factor, name)
+        return (out, lse) if return_lse else out
     check_output_type(o_dtype, dtype_name(q.dtype), "o_dtype")
     if backend != "auto":
         raise ValueError(f'backend is {backend!r}; this function chooses: pass "auto", or use fovea.Attention(backend=)')

@@ -23,10 +23,11 @@ constexpr Capability cpu_attn_capability() {
   c.v_head_dims = IntSet::range(16, 512, 8);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,  Feature::softcap,     Feature::sink,
-                Feature::sink_tokens, Feature::alibi,  Feature::spans,       Feature::packed_mask,
-                Feature::tree_mask,   Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
-                Feature::kv_shuffle,  Feature::verify, Feature::native_page, Feature::kv_sharing};
+  c.features = {Feature::window,         Feature::chunk,  Feature::softcap,     Feature::sink,
+                Feature::sink_tokens,    Feature::alibi,  Feature::spans,       Feature::packed_mask,
+                Feature::tree_mask,      Feature::lse,    Feature::non_causal,  Feature::kv_x_packed,
+                Feature::kv_shuffle,     Feature::verify, Feature::native_page, Feature::kv_sharing,
+                Feature::per_head_scales};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run,      Invariance::batch,  Invariance::page_size, Invariance::prefill_chunks,
                   Invariance::chunking, Invariance::threads};

@@ -26,11 +26,11 @@ constexpr Capability capability() {
   c.v_head_dims = IntSet::range(1, kReferenceMaxHeadDim);
   c.types = {AttentionType::decoder, AttentionType::encoder, AttentionType::encoder_only,
              AttentionType::encoder_decoder};
-  c.features = {Feature::window,      Feature::chunk,      Feature::softcap, Feature::sink,
-                Feature::sink_tokens, Feature::alibi,      Feature::spans,   Feature::packed_mask,
-                Feature::tree_mask,   Feature::non_causal, Feature::lse,     Feature::fp64_accumulate,
-                Feature::kv_x_packed, Feature::kv_shuffle, Feature::verify,  Feature::native_page,
-                Feature::kv_sharing};
+  c.features = {Feature::window,      Feature::chunk,          Feature::softcap, Feature::sink,
+                Feature::sink_tokens, Feature::alibi,          Feature::spans,   Feature::packed_mask,
+                Feature::tree_mask,   Feature::non_causal,     Feature::lse,     Feature::fp64_accumulate,
+                Feature::kv_x_packed, Feature::kv_shuffle,     Feature::verify,  Feature::native_page,
+                Feature::kv_sharing,  Feature::per_head_scales};
   c.phases = {Phase::prefill, Phase::decode};
   c.invariance = {Invariance::run,      Invariance::batch,  Invariance::page_size, Invariance::prefill_chunks,
                   Invariance::chunking, Invariance::threads};
