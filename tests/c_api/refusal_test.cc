@@ -29,7 +29,7 @@ static_assert(offsetof(fovea_attention_spec, kv_dtype) == 32 &&
               offsetof(fovea_attention_spec, per_head_scales) == 96);
 static_assert(offsetof(fovea_limits, max_kv_tokens) == 16 && offsetof(fovea_limits, tune_for) == 32);
 static_assert(offsetof(fovea_step, q_offsets) == 16 && offsetof(fovea_step, num_pages) == 104);
-static_assert(offsetof(fovea_layer, k_scale) == 64 && sizeof(fovea_layer) == 88);
+static_assert(offsetof(fovea_layer, k_scale) == 64 && offsetof(fovea_layer, v_scales) == 80);
 static_assert(offsetof(fovea_append_args, slots) == 88 && sizeof(fovea_append_args) == 176);
 
 constexpr int kSeqs = 2, kTokens = 3, kHeads = 4, kKvHeads = 2, kDim = 16, kVDim = 8, kPage = 4, kPages = 6;
@@ -73,7 +73,7 @@ struct Step {
   HostTensor q = HostTensor(kF32, {kTokens, kHeads, kDim}), out = HostTensor(kF32, {kTokens, kHeads, kVDim}),
              lse = HostTensor(kF32, {kTokens, kHeads}), k = HostTensor(kF32, {kPages, kPage, kKvHeads, kDim}),
              v = HostTensor(kF32, {kPages, kPage, kKvHeads, kVDim}), other = HostTensor(kF32, {kHeads});
-  fovea_layer layer = {sizeof(fovea_layer), {}, {}, {}, {}, {}, {}, {}, 0, 0, {}, {}};
+  fovea_layer layer = {sizeof(fovea_layer), {}, {}, {}, {}, {}, {}, {}, 0, 0, {}, {}, {}};
 
   Step() {
     std::memset(out.t.data, 0xa5, out.bytes());
@@ -283,7 +283,7 @@ TEST(CApi, RefusesWrongTensors) {
       {"k has dtype float32; it must be float8_e4m3fn or uint8", [](Step& s) { s.spec.kv_dtype = "fp8"; }},
       {"page_table[0, 1] is 5; k has 5 pages", [](Step& s) { s.k.shape[0] = s.v.shape[0] = 5; }},
       {"page_table[1, 0] is -3; k has 6 pages", [](Step& s) { s.page_table.as<int32_t>()[2] = -3; }},
-      {"fovea_layer->size is 0; it must be sizeof(fovea_layer), 88", [](Step& s) { s.layer.size = 0; }},
+      {"fovea_layer->size is 0; it must be sizeof(fovea_layer), 96", [](Step& s) { s.layer.size = 0; }},
   };
   for (const Case& c : cases) {
     Step s;
