@@ -10,7 +10,7 @@ Common to all of them:
   of n_q sees keys j <= i + n_k - n_q. window_size (left, right), inclusive, -1 = unbounded. A row that sees no key is 0 with
   LSE -inf.
 - LSE is fp32 in natural logarithm, [B, Hq, S] or [Hq, total]; with `learnable_sink` it includes the sink, as FlashAttention's.
-- alibi_slopes fp32 [Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
+- alibi_slopes fp32 [Hq], on the CPU also [B, Hq]: adds -slope * |i + n_k - n_q - j|. `learnable_sink` (alias `s_aux`) [Hq]: a logit beside the keys'.
 - k_descale, v_descale: a stored element x means x * descale: a number, or fp32 [Hkv] (also [B, Hkv] expanded from it). On the CPU also
   [B, Hkv], and where k and v are not pages [B, Hkv, blocks] of 128 keys, of fp8 keys. q may be of fp8 on the CPU, with q_descale: a
   number, [Hkv] or [B, Hkv], and then the result is bfloat16, of numpy float32, where `out` is not given.
@@ -39,7 +39,7 @@ The objects of the last four calls keep workspaces of up to 16 MiB each.
 
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from . import _descales, _hooks
+from . import _by_sequence, _descales, _hooks
 from ._arrays import DTYPE_NAMES, DTYPES, Framework, describe, describe_written, framework_of
 from ._flash_forms import keys_after_padding, keys_for_qv, only_used_rows, query_for_qv, qv_scale
 from ._serve import Keys, Masking, constants, index, prepared_calls, flat_rows, rows_of_batch, rows_of_sequences, same_device, serve, shape_of
@@ -179,6 +179,15 @@ def flash_attn_func(
             learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
+    if _by_sequence.needed(q, alibi_slopes):
+        shape = shape_of(describe(q), "q", 4, "[B, Sq, Hq, D]")
+        _same_batch(shape, describe(k), describe(v))
+        batched = dict(q=q, k=k, v=v, qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+        options = dict(
+            softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, attention_chunk=attention_chunk,
+            learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for,
+        )
+        return _by_sequence.call(flash_attn_func, shape[0], batched, {}, {}, options, alibi_slopes, out, return_softmax_lse)
     m = _masking(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
@@ -352,6 +361,26 @@ def flash_attn_varlen_func(
             attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
+    if _by_sequence.needed(q, alibi_slopes) and cu_seqlens_q is not None:
+        seqs = cu_seqlens_q.shape[0] - 1
+        batched = dict(
+            block_table=block_table, seqused_q=seqused_q, seqused_k=seqused_k, q_descale=q_descale, k_descale=k_descale,
+            v_descale=v_descale,
+        )
+        ragged = {"q": (q, cu_seqlens_q), "qv": (qv, cu_seqlens_q)}
+        if block_table is None:
+            if cu_seqlens_k is None:
+                raise ValueError("cu_seqlens_k is None; pass it, or seqused_k with a block_table")
+            ragged.update(k=(k, cu_seqlens_k), v=(v, cu_seqlens_k))
+        options = dict(
+            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+            softcap=softcap, attention_chunk=attention_chunk, learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for,
+            check_pages=check_pages, **({} if block_table is None else {"k": k, "v": v}),
+        )
+        offsets = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+        return _by_sequence.call(
+            flash_attn_varlen_func, seqs, batched, ragged, offsets, options, alibi_slopes, out, return_softmax_lse
+        )
     m = _masking(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )
@@ -532,6 +561,28 @@ def flash_attn_with_kvcache(
             learnable_sink if learnable_sink is not None else s_aux, k_descale, v_descale, attention_chunk, tune_for,
         )
         return _compiled(result, out, return_softmax_lse)
+    if _by_sequence.needed(q, alibi_slopes):
+        rows = cu_seqlens_q is not None
+        seqs = cu_seqlens_q.shape[0] - 1 if rows else q.shape[0]
+        batched = dict(
+            cache_seqlens=cache_seqlens, cache_batch_idx=cache_batch_idx, cache_leftpad=cache_leftpad, block_table=table,
+            rotary_seqlens=rotary_seqlens, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+            **({} if rows else {"q": q, "qv": qv}), **({} if cu_seqlens_k_new is not None else {"k": k, "v": v}),
+        )
+        caches = dict(k_cache=k_cache, v_cache=v_cache)
+        (batched if table is None and cache_batch_idx is None else caches).update(caches)
+        options = dict(
+            caches, rotary_cos=rotary_cos, rotary_sin=rotary_sin, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+            softcap=softcap, rotary_interleaved=rotary_interleaved, max_seqlen_q=max_seqlen_q, attention_chunk=attention_chunk,
+            learnable_sink=learnable_sink, s_aux=s_aux, tune_for=tune_for, check_pages=check_pages,
+        )
+        ragged = {"q": (q, cu_seqlens_q), "qv": (qv, cu_seqlens_q)} if rows else {}
+        if cu_seqlens_k_new is not None:
+            ragged.update(k=(k, cu_seqlens_k_new), v=(v, cu_seqlens_k_new))
+        offsets = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new) if rows else {}
+        return _by_sequence.call(
+            flash_attn_with_kvcache, seqs, batched, ragged, offsets, options, alibi_slopes, out, return_softmax_lse
+        )
     m = _masking(
         softmax_scale, causal, window_size, softcap, alibi_slopes, learnable_sink, s_aux, attention_chunk, k_descale, v_descale
     )

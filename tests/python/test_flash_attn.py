@@ -614,6 +614,87 @@ class Cache(unittest.TestCase):
             assert_close(self, out[b], attention(q[b], keys, keys, visible(2, n))[0])
 
 
+class SlopesOfSequences(unittest.TestCase):
+    """alibi_slopes [B, Hq]: the bits of a call for each sequence."""
+
+    def test_functions(self):
+        slopes = np.abs(normal(3, 4))
+        q, k, v = normal(3, 5, 4, 16), normal(3, 20, 2, 16), normal(3, 20, 2, 32)
+        for options in ({}, {"causal": True, "window_size": (9, -1)}):
+            out = poisoned((3, 5, 4, 32))
+            result, lse = fa2.flash_attn_func(q, k, v, alibi_slopes=slopes, out=out, return_softmax_lse=True, **options)
+            self.assertIs(result, out)
+            cu_q, lens, used = np.int32([0, 2, 2, 15]), (20, 7, 13), np.int32([2, 0, 9])
+            cu_k = offsets(lens)
+            k_ragged, v_ragged = (np.concatenate([x[b, :n] for b, n in enumerate(lens)]) for x in (k, v))
+            ragged, ragged_lse = fa2.flash_attn_varlen_func(
+                q.reshape(15, 4, 16), k_ragged, v_ragged, cu_q, cu_k, 13, 20, alibi_slopes=slopes, return_softmax_lse=True, **options
+            )
+            partly = fa2.flash_attn_varlen_func(
+                q.reshape(15, 4, 16), k_ragged, v_ragged, cu_q, cu_k, 13, 20, alibi_slopes=slopes, seqused_q=used, **options
+            )
+            pages = np.concatenate((k[:, :16], v[:, :16, :, :16]), 0).reshape(-1, 8, 2, 16)
+            table, n_pages = np.int32([[3, 1], [0, 4], [5, 2]]), np.int32([9, 16, 3])
+            paged = fa2.flash_attn_varlen_func(
+                q.reshape(15, 4, 16), pages, pages, cu_q, None, 13, 16, alibi_slopes=slopes, block_table=table, seqused_k=n_pages, **options
+            )
+            for b, n in enumerate(lens):
+                wanted, wanted_lse = attention(q[b], k[b], v[b], seen_of(5, 20, options), slopes=slopes[b])
+                assert_close(self, out[b], wanted)
+                assert_close(self, lse[b], wanted_lse.T)
+                rows = slice(cu_q[b], cu_q[b + 1])
+                n_q = cu_q[b + 1] - cu_q[b]
+                q_b = q.reshape(15, 4, 16)[rows]
+                wanted, wanted_lse = attention(q_b, k[b, :n], v[b, :n], seen_of(n_q, n, options), slopes=slopes[b])
+                assert_close(self, ragged[rows], wanted)
+                assert_close(self, ragged_lse[:, rows], wanted_lse.T)
+                wanted, _ = attention(q_b[: used[b]], k[b, :n], v[b, :n], seen_of(used[b], n, options), slopes=slopes[b])
+                assert_close(self, partly[rows][: used[b]], wanted)
+                self.assertFalse(partly[rows][used[b] :].any())
+                keys = pages[table[b]].reshape(16, 2, 16)[: n_pages[b]]
+                wanted, _ = attention(q_b, keys, keys, seen_of(n_q, n_pages[b], options), slopes=slopes[b])
+                assert_close(self, paged[rows], wanted)
+        for descale in (np.float32([0.5, 2.0]), np.float32([[0.5, 2.0], [3.0, 0.25]])):  # as many heads as sequences
+            out = fa2.flash_attn_func(q[:2], k[:2], v[:2], alibi_slopes=slopes[:2], k_descale=descale)
+            for b in range(2):
+                of_b = (descale if descale.ndim == 1 else descale[b])[None, :, None]
+                assert_close(self, out[b], attention(q[b], k[b] * of_b, v[b], visible(5, 20), slopes=slopes[b])[0])
+        with self.assertRaisesRegex(ValueError, r"alibi_slopes has shape \(2, 4\); the batch has 3 sequences"):
+            fa2.flash_attn_func(q, k, v, alibi_slopes=slopes[:2])
+        with self.assertRaisesRegex(ValueError, r"alibi_slopes has shape \(3,\); allowed is \[4\]"):
+            fa2.flash_attn_func(q, k, v, alibi_slopes=slopes[:, :3])
+
+    def test_caches(self):
+        slopes, lens, cos_sin = np.abs(normal(3, 4)), np.int32([5, 3, 17]), tables(64, 8)
+        for form in ("rows", "index", "ragged"):
+            k_cache, v_cache = normal(5, 24, 2, 16), normal(5, 24, 2, 16)
+            where = [4, 0, 2] if form == "index" else [0, 1, 2]
+            old = [(k_cache[w, :n].copy(), v_cache[w, :n].copy()) for w, n in zip(where, lens)]
+            if form != "index":
+                k_cache, v_cache = k_cache[:3], v_cache[:3]
+            q, k, v = normal(3, 2, 4, 16), normal(3, 2, 2, 16), normal(3, 2, 2, 16)
+            cu = offsets([2, 2, 2])
+            more = {"cache_batch_idx": np.int32(where)} if form == "index" else {}
+            arrays = (q, k, v)
+            if form == "ragged":
+                arrays = tuple(x.reshape(6, *x.shape[2:]) for x in arrays)
+                more = dict(cu_seqlens_q=cu, cu_seqlens_k_new=cu, max_seqlen_q=2)
+            out, lse = fa2.flash_attn_with_kvcache(
+                arrays[0], k_cache, v_cache, *arrays[1:], *cos_sin, lens, causal=True, alibi_slopes=slopes, return_softmax_lse=True, **more
+            )
+            self.assertEqual(lse.shape, (4, 6) if form == "ragged" else (3, 4, 2))
+            for b, n in enumerate(lens):
+                at = n + np.arange(2)
+                k_b = np.concatenate((old[b][0], rotate(k[b], at, *cos_sin, True)))
+                v_b = np.concatenate((old[b][1], v[b]))
+                wanted, wanted_lse = attention(
+                    rotate(q[b], at, *cos_sin, True), k_b, v_b, visible(2, len(k_b), True), slopes=slopes[b]
+                )
+                rows = slice(2 * b, 2 * b + 2)
+                assert_close(self, out[rows] if form == "ragged" else out[b], wanted)
+                assert_close(self, lse[:, rows] if form == "ragged" else lse[b], wanted_lse.T)
+
+
 class Combine(unittest.TestCase):
     def test_parts(self):
         q, k, v = normal(2, 3, 4, 16), normal(2, 20, 4, 16), normal(2, 20, 4, 16)

@@ -529,7 +529,7 @@ class Refusals(unittest.TestCase):
             (lambda: func(q, k, k, tune_for="limits"), 'tune_for is .limits.; allowed are "many" and "few"'),
             (lambda: with_cache(q, cache, shared, k, k, cache_seqlens=1), "v_cache has strides .*overlap"),
             (lambda: func(q, k, k, window_size=3 * (1,)), "window_size is"),
-            (lambda: func(q, k, k, alibi_slopes=normal(2, 4)), r"alibi_slopes has shape \(2, 4\); allowed is \[4\]"),
+            (lambda: func(q, k, k, alibi_slopes=normal(3, 4)), r"alibi_slopes has shape \(3, 4\); the batch has 2 sequences"),
             (lambda: func(q, k, k, learnable_sink=normal(3)), r"learnable_sink has shape \(3,\); allowed is \[4\]"),
             (lambda: func(q, k, k, learnable_sink=normal(4), s_aux=normal(4)), "learnable_sink and s_aux"),
             (lambda: func(q, k[:1], k[:1]), "batch of 2 and k of 1"),
