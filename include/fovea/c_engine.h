@@ -37,6 +37,7 @@ FOVEA_API void fovea_free(void* memory);
  *   "backend_library"          a list of files, as fovea_load_backend() takes them
  *   "max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_prefix_caching", "scheduling_policy"
  *   "threads", "seed", "dummy_weights", "generation_config", "max_logprobs"
+ *   "speculative_config"       an object of --speculative-config's keys; answers do not depend on it
  *   "chat_template"            a file or the template's text
  *   "chat_template_name"
  * The environment variables of docs/configuration.md about attention apply where no key contradicts. */
@@ -49,7 +50,8 @@ FOVEA_API void fovea_engine_destroy(fovea_engine* engine);
  * max_model_len, vocab_size, has_chat_template, attention (a list of {kind, prefill, decode}), explain (text,
  * why these backends), default_sampling. *json is the program's to free with fovea_free(). */
 FOVEA_API fovea_status fovea_engine_info_json(fovea_engine* engine, char** json);
-/* Counters since the start, one JSON object; as above. */
+/* Counters since the start, one JSON object; as above. "speculative": drafts (steps that verified some),
+ * draft_tokens, accepted_tokens, accepted_by_position, mean_acceptance_length. */
 FOVEA_API fovea_status fovea_engine_stats_json(fovea_engine* engine, char** json);
 
 /* *ids and *text are the program's to free with fovea_free(); never null on success. *text ends with a NUL

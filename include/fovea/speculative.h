@@ -17,8 +17,11 @@ enum class DraftMethod : uint8_t {
   ngram,        ///< what followed the last tokens earlier in the same prompt and answer
   suffix,       ///< likewise, by frequency, also in earlier answers
   draft_model,  ///< a smaller model with the same tokens
+  eagle,        ///< a trained layer on the model's last hidden states (EAGLE-1 and 2)
+  eagle3,       ///< likewise, on hidden states of several of its layers
+  mtp,          ///< a layer that the model's own checkpoint has for it
 };
-/// vLLM's name: "ngram", "suffix", "draft_model"; "none".
+/// vLLM's name: "ngram", "suffix", "draft_model", "eagle", "eagle3", "mtp"; "none".
 std::string_view to_string(DraftMethod method);
 
 /// Drafts of a step at most: a step computes one row more.
@@ -43,11 +46,11 @@ struct SpeculativeConfig {
   /// Verify with the backend that prefills: refused unless it has decode's bits, and then the same.
   bool verify_in_prefill = false;
 
-  /// draft_model: a directory in Hugging Face format, or a hub id found in the local cache.
+  /// draft_model, eagle, eagle3: a directory in Hugging Face format, or a hub id found in the local cache.
   std::string model;
   std::optional<DType> model_dtype;  ///< nullopt = the checkpoint's
-  std::string attention_backend;     ///< of the draft model; "" = chosen
-  std::optional<int> max_model_len;  ///< drafts end at this length; nullopt = the draft model's context
+  std::string attention_backend;     ///< of the drafter; "" = chosen
+  std::optional<int> max_model_len;  ///< drafts end at this length; nullopt = the drafter's context
 
   /// Drafts by the number of sequences that decode: with `from` to `to` of them, `num_tokens` (0 = none). A
   /// number that no entry has takes SpeculativeConfig::num_tokens.
@@ -64,6 +67,10 @@ struct SpeculativeConfig {
   std::vector<double> synthetic_rates;
 
   bool enabled() const { return method != DraftMethod::none; }
+  /// The drafter reads the model's hidden states.
+  bool reads_hidden_states() const {
+    return method == DraftMethod::eagle || method == DraftMethod::eagle3 || method == DraftMethod::mtp;
+  }
   bool operator==(const SpeculativeConfig&) const = default;
 };
 

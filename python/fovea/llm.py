@@ -31,7 +31,6 @@ _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "cpu_offload_gb": ((0, 0.0, None), "weights are not offloaded"),
     "convert": (("auto", "none", None), "decoders are not turned into encoders"),
     "enable_lora": ((False, None), "adapters are not supported; merge them into the weights"),
-    "speculative_config": ((None,), "there is no speculative decoding"),
     "hf_overrides": ((None, {}), "change the model's config.json"),
     "limit_mm_per_prompt": ((None, {}), "models read text"),
 }
@@ -115,6 +114,8 @@ class LLM:
         load_format: "auto", or "dummy" for random weights from config.json alone.
         threads: None = one per usable CPU.
         backend_library: shared libraries with external attention backends.
+        speculative_config: vLLM's dict, {"method": "ngram", "num_speculative_tokens": 5}, for drafts; the answers stay the same.
+            Methods are ngram, suffix, draft_model, eagle, eagle3 and mtp.
         pooling, normalize: for embed(): pooling is "mean", "cls" or "last"; None = as in the model's files.
 
     Raises:
@@ -155,6 +156,7 @@ class LLM:
         backend_library: Sequence[str] = (),
         pooling: Optional[str] = None,
         normalize: Optional[bool] = None,
+        speculative_config: Optional[Mapping[str, Any]] = None,
         **others: Any,
     ) -> None:
         _refuse_others(others)
@@ -195,6 +197,7 @@ class LLM:
             "backend_library": list(map(os.fspath, backend_library)) or None,
             "pooling": pooling,
             "normalize": normalize,
+            "speculative_config": None if speculative_config is None else options_of(speculative_config),
         }
         options = options_of(options)
         kind = model_kind(model)
@@ -227,7 +230,8 @@ class LLM:
         return self._any.info["explain"]
 
     def stats(self) -> Dict[str, Any]:
-        """The engine's counters since its start: steps, tokens, pages, prefix cache, gaps between tokens."""
+        """The engine's counters since its start: steps, tokens, pages, prefix cache, gaps between tokens,
+        and in "speculative" those of drafts."""
         return self._generator.stats()
 
     def get_tokenizer(self) -> Tokenizer:

@@ -97,11 +97,12 @@ Json to_json(const Explanation& e) {
   out["kinds"] = std::move(kinds);
   const SpeculativeConfig& drafts = e.speculative;
   if (drafts.enabled())
-    out["speculative"] = {
-        {"method", to_string(drafts.method)},
-        {"num_tokens", drafts.num_tokens},
-        {"target_verify", "decode"},
-        {"draft_decode", drafts.method == DraftMethod::draft_model ? Json(drafts.model) : Json(nullptr)}};
+    out["speculative"] = {{"method", to_string(drafts.method)},
+                          {"num_tokens", drafts.num_tokens},
+                          {"target_verify", "decode"},
+                          {"draft_decode", drafts.method == DraftMethod::mtp ? Json(e.model)
+                                           : drafts.model.empty()            ? Json(nullptr)
+                                                                             : Json(drafts.model)}};
   out["page_size"] = e.selection.page_size > 0 ? Json(e.selection.page_size) : Json(nullptr);
   out["page_size_why"] = e.selection.page_size_why;
   Json resolved = Json::array();

@@ -80,6 +80,10 @@ std::string drafts_text(const Explanation& e) {
     out +=
         "  draft decode: " + (c.attention_backend.empty() ? "chosen for " + c.model : c.attention_backend) +
         "; explain that model for the reasons\n";
+  else if (c.reads_hidden_states())
+    out += "  draft decode: one layer, with pages beside the model's, by " +
+           (c.attention_backend.empty() ? "a backend that is chosen for it" : c.attention_backend) +
+           "; on the CPU only\n";
   else
     out += "  draft decode: no model\n";
   return out;

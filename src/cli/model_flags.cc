@@ -50,13 +50,14 @@ void add_speculative_flags(CLI::App& app, ModelFlags& f) {
   start_group(app, "Speculative decoding");
   app.add_option(
       "--speculative-config", f.speculative_config,
-      R"(JSON with vLLM's keys: {"method":"ngram","num_speculative_tokens":5}; also suffix, draft_model)");
+      R"(JSON with vLLM's keys: {"method":"ngram","num_speculative_tokens":5}; also suffix, draft_model, eagle, eagle3, mtp)");
   SglangSpeculative& s = f.sglang_speculative;
-  suggest(app.add_option("--speculative-algorithm,--speculative-algo", s.algorithm,
-                         "Instead, as SGLang has it: NGRAM or STANDALONE (a draft model)"),
-          {"NGRAM", "STANDALONE", "none"});
+  suggest(
+      app.add_option("--speculative-algorithm,--speculative-algo", s.algorithm,
+                     "Instead, as SGLang has it: NGRAM, STANDALONE (a draft model), EAGLE, EAGLE3 or NEXTN"),
+      {"NGRAM", "STANDALONE", "EAGLE", "EAGLE3", "NEXTN", "none"});
   takes_folder(app.add_option("--speculative-draft-model-path,--speculative-draft-model", s.draft_model_path,
-                              "The draft model, with the tokens of the model"));
+                              "The draft model, with the tokens of the model, or the draft head"));
   app.add_option("--speculative-num-draft-tokens", s.num_draft_tokens,
                  "Tokens of a step, one more than drafts (default: 4)");
   app.add_option("--speculative-num-steps", s.num_steps, "Drafts of a step (default: 3)");
@@ -73,7 +74,7 @@ void add_speculative_flags(CLI::App& app, ModelFlags& f) {
                          "decode)"),
           {"decode", "prefill"});
   takes_backend(app.add_option("--speculative-draft-attention-backend", s.draft_attention_backend,
-                               "Backend of the draft model"));
+                               "Backend of the draft model or head"));
 }
 
 }  // namespace

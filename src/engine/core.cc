@@ -150,8 +150,11 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     scheduler_.commit();
     const Time computed = std::chrono::steady_clock::now();
     const profile::Range range("deliver");
+    std::vector<int> rows(step.chunks.size());
     for (size_t i = 0; i < step.chunks.size(); ++i)
-      if (live(step.requests[i])) deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
+      if (live(step.requests[i]))
+        rows[i] = deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
+    if (speculator_ && !result.hidden.empty()) observe(step, rows, result);
   } else {
     scheduler_.abandon();
     for (Request* request : requests)
@@ -212,7 +215,26 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   last_steps_.push_back({seconds, result.attention_seconds, result.plan_seconds, rows - decodes, decodes});
 }
 
-void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now) {
+/// Shows the drafter the states of rows whose tokens stay; those of drafts that were rejected are not shown.
+void EngineCore::observe(const OpenStep& step, std::span<const int> rows, const StepResult& result) {
+  const profile::Range range("draft");
+  hidden_rows_.clear();
+  int64_t row = 0;
+  for (size_t i = 0; i < step.chunks.size(); ++i) {
+    const ScheduledChunk& chunk = step.chunks[i];
+    const Sequence& sequence = *chunk.sequence;
+    const bool ended = step.requests[i]->finished();
+    // No later row sees those before the window. What has ended is wanted for those who will find its pages.
+    const int skipped = std::max(0, sequence.dropped * scheduler_.config().page_size - chunk.first);
+    if (rows[i] > skipped && (!ended || scheduler_.config().prefix_cache))
+      hidden_rows_.push_back({sequence.id, sequence.tokens, sequence.pages, chunk.first + skipped,
+                              rows[i] - skipped, row + skipped, ended});
+    row += chunk.count;
+  }
+  speculator_->observe(hidden_rows_, result.hidden);
+}
+
+int EngineCore::deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now) {
   Sequence& sequence = request.sequence;
   int position = chunk.logits_first;
   for (TokenLogprobs& logprobs : result.prompt_logprobs) {
@@ -221,10 +243,10 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
   }
   if (!result.status && result.tokens.empty()) {
     request.finish(FinishReason::error, result.status.error());
-    return;
+    return 0;
   }
   if (!result.last_logits.empty()) request.set_last_logits(std::move(result.last_logits));
-  if (!chunk.samples) return;
+  if (!chunk.samples) return chunk.count;
   if (chunk.end() == sequence.prompt_len) {  // true once per sequence: the next token makes it longer
     request.mark_prompt_complete(now);
     if (request.index() == 0) {
@@ -234,13 +256,15 @@ void EngineCore::deliver(Request& request, const ScheduledChunk& chunk, Sequence
   }
   if (!request.generates()) {
     request.finish(FinishReason::length);
-    return;
+    return chunk.count;
   }
-  deliver_tokens(request, chunk, result);
+  const int accepted = deliver_tokens(request, chunk, result);
   if (!result.status && !request.finished()) request.finish(FinishReason::error, result.status.error());
+  // A stop rule may have cut the accepted drafts.
+  return std::min(chunk.known_end() + accepted, sequence.num_tokens()) - chunk.first;
 }
 
-void EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result) {
+int EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result) {
   Sequence& sequence = request.sequence;
   FOVEA_CHECK(!result.tokens.empty());
   FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // rows in flight assume one token
@@ -255,10 +279,11 @@ void EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, S
     ++stats_.generated_tokens;
     ++step_tokens_;
   }
-  if (chunk.drafts == 0) return;
+  if (chunk.drafts == 0) return 0;
   scheduler_.accept_drafts(sequence, accepted);
   speculator_->count(sequence, chunk.drafts, accepted);
   request.count_drafts(chunk.drafts, accepted);
+  return accepted;
 }
 
 std::unique_ptr<Request> EngineCore::take(Request& request) {

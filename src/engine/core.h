@@ -60,8 +60,11 @@ class EngineCore {
   SequenceStep sequence_step(Request& request, const ScheduledChunk& chunk) const;
   void count_step(const OpenStep& step, const StepResult& result, Time end);
   void add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) const;
-  void deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now);
-  void deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result);
+  /// Returns the rows of the chunk whose tokens stay.
+  int deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now);
+  /// Returns the number of accepted drafts.
+  int deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result);
+  void observe(const OpenStep& step, std::span<const int> rows, const StepResult& result);
   /// Frees ended requests that no open step refers to any more.
   void drop_ended();
   std::unique_ptr<Request> take(Request& request);
@@ -77,6 +80,7 @@ class EngineCore {
   std::unique_ptr<Speculator> speculator_;
   BatchBuilder batch_;
   std::vector<SequenceStep> sequence_steps_;
+  std::vector<HiddenRows> hidden_rows_;          // of a step
   std::deque<OpenStep> open_;                    // oldest first
   std::vector<std::unique_ptr<Request>> ended_;  // with rows in flight
   std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;

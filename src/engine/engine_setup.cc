@@ -13,7 +13,6 @@
 #include "engine/check_range.h"
 #include "engine/graph_buckets.h"
 #include "engine/kv_sizing.h"
-#include "engine/model_drafter.h"
 #include "files/model_folder.h"
 #include "fovea/backend_library.h"
 #include "model/kv_groups.h"
@@ -92,6 +91,7 @@ Status EngineSetup::open(const EngineConfig& config) {
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(check_speculative(config));
+  FOVEA_RETURN_IF_ERROR(read_draft_head(config));
   FOVEA_RETURN_IF_ERROR(load_text(config));
   pool = std::make_unique<ThreadPool>(config.threads);
   stream = std::make_unique<Stream>(*pool);
@@ -223,57 +223,6 @@ int EngineSetup::rows_alike(const EngineConfig& config) const {
   return rows;
 }
 
-std::unique_ptr<Speculator> EngineSetup::make_speculator(const EngineConfig& config) {
-  if (!drafter) return nullptr;
-  auto speculator =
-      std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
-  if (gpu) speculator->measure();
-  return speculator;
-}
-
-/// What the model and its backends have to do with it.
-Status EngineSetup::check_speculative(const EngineConfig& config) const {
-  const SpeculativeConfig& c = config.speculative;
-  if (!c.enabled()) return {};
-  if (scheduler.whole_prompts)
-    return unsupported(
-        "speculative decoding verifies several rows of a sequence in one step, and without the "
-        "causal mask (" +
-        context.whole_prompts_from + ") a row would see the drafts after it; leave out one");
-  if (c.method == DraftMethod::draft_model && device_.kind != DeviceKind::cpu)
-    return unsupported("a draft model runs on the CPU only so far, not beside a model on " +
-                       info.device_name + "; use the methods ngram or suffix");
-  if (c.verify_in_prefill && scheduler.phases_differ)
-    return unsupported(
-        "--speculative-attention-mode prefill: the prefill backend gives a row other bits than decode, so "
-        "drafts would change answers; leave it out, or select one backend that claims chunking for both "
-        "phases");
-  if (c.verify_in_prefill) {
-    FOVEA_LOG(warning) << "--speculative-attention-mode prefill: drafts are verified by the decode backend, "
-                          "which gives the same bits here";
-  }
-  return {};
-}
-
-Status EngineSetup::make_drafter(const EngineConfig& config, const BackendRegistry& registry) {
-  const SpeculativeConfig& c = config.speculative;
-  drafter = fovea::make_drafter(c);
-  if (c.method != DraftMethod::draft_model) return {};
-  ModelDrafter::Target target;
-  target.tokenizer = tokenizer.get();
-  target.sampled_vocab = context.sampled_vocab;
-  target.max_seq_len = info.max_seq_len;
-  target.max_running = info.max_running_requests;
-  target.max_batched_tokens = info.max_batched_tokens;
-  target.seed = config.seed;
-  target.dummy_weights = config.dummy_weights;
-  FOVEA_TRY(made, ModelDrafter::create(c, target, registry, *stream));
-  FOVEA_LOG(info) << "draft model: " << c.model << ", " << (made->weight_bytes() >> 20) << " MiB of weights, "
-                  << (made->kv_bytes() >> 20) << " MiB of KV cache";
-  drafter = std::move(made);
-  return {};
-}
-
 Status EngineSetup::load_text(const EngineConfig& config) {
   auto loaded = Tokenizer::load(info.model_dir);
   if (loaded) {
@@ -313,6 +262,7 @@ ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) con
   options.kv_dtype = info.kv_dtype;
   options.kv_layout = info.kv_layout;
   options.max_logit_rows = max_logit_rows_;
+  options.hidden_states = head_ ? static_cast<int>(head_->hidden.size()) : 0;
   options.max_encoder_len = scheduler.max_encoder_len;
   options.max_encoder_rows = scheduler.max_encoder_rows();
   if (!gpu) return options;
@@ -345,6 +295,7 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   }
   info.weight_bytes = model->weight_bytes();
   info.weight_bytes_per_token = model->weight_bytes_per_token();
+  if (head_) FOVEA_RETURN_IF_ERROR(model->keep_hidden(head_->hidden));
   FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options(config)));
   runner = std::move(created);
   return {};
@@ -422,7 +373,9 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   const std::vector<KvGroup> groups = groups_of_cache();
   FOVEA_CHECK(groups.size() == 1);  // the scheduler manages the pages of one group
   scheduler.page_size = info.selection.page_size;
-  FOVEA_TRY(pages, choose_pages(config, bytes_per_page(groups)));
+  const int64_t of_drafter = head_drafter_ ? head_drafter_->bytes_per_page() : 0;
+  FOVEA_TRY(pages, choose_pages(config, bytes_per_page(groups) + of_drafter));
+  if (head_drafter_) FOVEA_RETURN_IF_ERROR(head_drafter_->set_pages(pages));
   FOVEA_TRY(cache, KvCache::create(groups, {pages}, gpu ? *gpu->device : cpu_device()));
   kv = std::make_unique<KvCache>(std::move(cache));
   runner->set_kv_cache(*kv);

@@ -7,6 +7,7 @@
 #include "engine/chat_prompt.h"
 #include "engine/device_executor.h"
 #include "engine/engine_gpu.h"
+#include "engine/head_drafter.h"
 #include "engine/memory_bill.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
@@ -61,7 +62,9 @@ class EngineSetup {
   Status fit_gpu_memory(const EngineConfig& config, const BackendRegistry& registry);
   Result<int64_t> choose_pages(const EngineConfig& config, int64_t bytes_per_page) const;
   Status make_kv_cache(const EngineConfig& config);
+  Status read_draft_head(const EngineConfig& config);
   Status make_drafter(const EngineConfig& config, const BackendRegistry& registry);
+  Status make_head_drafter(const EngineConfig& config, const BackendRegistry& registry);
   Status check_speculative(const EngineConfig& config) const;
   void log_start() const;
   void log_kv_scales() const;
@@ -71,6 +74,8 @@ class EngineSetup {
   int max_seqs_ = 0, max_logit_rows_ = 0;
   GpuBill bill_;
   int64_t gpu_pages_ = 0;
+  std::optional<DraftHeadConfig> head_;  ///< of a drafter that reads hidden states
+  HeadDrafter* head_drafter_ = nullptr;  ///< `drafter`, if it is one
 };
 
 }  // namespace fovea

@@ -59,6 +59,9 @@ struct StepResult {
   Status status;                          ///< an error: nothing was computed for any sequence of the step
   std::vector<SequenceResult> sequences;  ///< as Step::sequences
   double plan_seconds = 0, attention_seconds = 0;
+  /// For each state that the model keeps (Model::keep_hidden()): f32 [rows of the step, hidden size], valid
+  /// until the next submit().
+  std::vector<std::span<const float>> hidden;
 };
 
 /// A submitted step.

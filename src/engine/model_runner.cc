@@ -21,6 +21,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
       group.workspace = Buffer(device, group.workspace_bytes);
     runner->logits_ =
         Buffer(device, dense_bytes(ElementType::f32, {options.max_logit_rows, runner->vocab_size()}));
+    if (options.hidden_states > 0)
+      runner->hidden_ = Buffer(
+          device, dense_bytes(ElementType::f32, {int64_t{options.hidden_states} * options.limits.max_tokens,
+                                                 model.config().hidden_size}));
     if (!runner->on_cpu()) runner->arrays_.emplace(device, runner->step_limits(selection.page_size));
     if (!runner->on_cpu() && runner->has(AttentionType::encoder))
       runner->encoder_arrays_.emplace(device, options.limits.max_seqs, options.max_encoder_rows);
@@ -111,7 +115,7 @@ ModelRunner::Bytes ModelRunner::bytes() const {
   bytes.logits = static_cast<int64_t>(logits_.size());
   for (const Group& group : groups_)
     bytes.workspace += static_cast<int64_t>(group.workspace.size());
-  bytes.activations = activation_bytes_;
+  bytes.activations = activation_bytes_ + static_cast<int64_t>(hidden_.size());
   if (arrays_) bytes.step_arrays = arrays_->device_bytes();
   if (encoder_arrays_) bytes.step_arrays += encoder_arrays_->device_bytes();
   return bytes;
@@ -180,8 +184,19 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   input.attention = this;
   input.kv = kv_;
   input.batch = &batch.meta();
+  input.states = states_;
+  input.states_width = states_width_;
+  if (hidden_.size() > 0) input.hidden = hidden_.tensor(ElementType::f32, {1}).as<float>();
   logit_rows_ = batch.num_logit_rows();
+  hidden_rows_ = states_ != nullptr ? logit_rows_ : static_cast<int64_t>(input.token_ids.size());
   return model_.forward(input, logits().as<float>(), stream);
+}
+
+std::span<const float> ModelRunner::hidden(int state) const {
+  FOVEA_CHECK(on_cpu() && state >= 0 && state < options_.hidden_states);
+  const int64_t size = hidden_rows_ * model_.config().hidden_size;
+  const Tensor all = hidden_.tensor(ElementType::f32, {options_.hidden_states, size});
+  return {all.as<float>() + state * size, static_cast<size_t>(size)};
 }
 
 EncodeInput ModelRunner::encode_input(const BatchBuilder& batch) {

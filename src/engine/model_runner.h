@@ -35,6 +35,7 @@ class ModelRunner final : public StepAttention {
     KvCacheDType kv_dtype = KvCacheDType::auto_;
     KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
+    int hidden_states = 0;     ///< ids of Model::keep_hidden(), which was called; only on the CPU
     int max_encoder_len = 0;   ///< rows of the longest encoder input; 0 = no encoder
     int max_encoder_rows = 0;  ///< of one step
   };
@@ -70,6 +71,12 @@ class ModelRunner final : public StepAttention {
   Tensor logits() const { return logits_.tensor(ElementType::f32, {logit_rows_, vocab_size()}); }
   /// Row `row` of logits(); only on the CPU.
   std::span<float> logits(int row) const;
+
+  int hidden_states() const { return options_.hidden_states; }
+  /// State `state` of the last run's rows, f32 [T, hidden size]; of a head's rows with logits.
+  std::span<const float> hidden(int state) const;
+  /// Draft heads: the states that the rows of the next run continue, f32 [T, width].
+  void set_states(const float* rows, int64_t width) { states_ = rows, states_width_ = width; }
 
   /// The two halves of run() on a device that is not the CPU: operations queued between them may change the
   /// step's arrays, as Ops::take_tokens() does. upload() of a step with encoder inputs runs the encoder, and
@@ -133,6 +140,10 @@ class ModelRunner final : public StepAttention {
   std::optional<EncoderArrays> encoder_arrays_;
   Buffer logits_;  // f32 [max_logit_rows, vocab]
   int64_t logit_rows_ = 0;
+  Buffer hidden_;  // f32 [hidden_states][rows, hidden size], for the most rows
+  int64_t hidden_rows_ = 0;
+  const float* states_ = nullptr;
+  int64_t states_width_ = 0;
   int64_t activation_bytes_ = 0;
   double plan_seconds_ = 0;
 };

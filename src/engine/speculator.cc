@@ -59,7 +59,8 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     Sequence& sequence = *room.sequence;
     const int wanted = std::min(room.most, tokens_for(sequence, most));
     if (wanted == 0) continue;
-    jobs_.push_back({sequence.id, sequence.tokens, sequence.prompt_len, sequence.client, wanted, {}});
+    jobs_.push_back(
+        {sequence.id, sequence.tokens, sequence.prompt_len, sequence.client, wanted, {}, sequence.pages});
     drafted_.push_back(&sequence);
   }
   if (jobs_.empty()) return;

@@ -29,6 +29,10 @@ class Speculator final : public DraftSource {
   /// A step of `decodes` sequences, and of no prompts, took `seconds` and gave `tokens`.
   void took(int decodes, double seconds, int tokens);
 
+  /// A step's rows, for drafters that read the model's hidden states.
+  void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
+    drafter_->observe(rows, states);
+  }
   /// The sequence has ended.
   void end(const Sequence& sequence);
   /// A step has verified drafts.

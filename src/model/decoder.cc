@@ -51,7 +51,7 @@ class Decoder final : public Model {
     for (const RopeConfig& rope : config.ropes)
       frequencies_.push_back(rope_frequencies(rope, config.head_dim));
     const WeightMatrix& head = weights_.lm_head ? *weights_.lm_head : weights_.embedding;
-    bytes_ = bytes_per_token_ = weights_.final_norm.bytes();
+    bytes_ = bytes_per_token_ = weights_.final_norm.bytes() + draft_bytes();
     bytes_ += weights_.embedding.bytes() + (weights_.lm_head ? head.bytes() : 0);
     bytes_per_token_ +=
         head.bytes() + config.hidden_size * static_cast<int64_t>(size_of(weights_.embedding.storage()));
@@ -71,6 +71,10 @@ class Decoder final : public Model {
   int64_t weight_bytes() const override { return bytes_; }
   int64_t weight_bytes_per_token() const override { return bytes_per_token_; }
 
+  Status keep_hidden(std::vector<int> ids) override;
+  const LinearWeight* embedding_weight() const override { return &placed_.embedding; }
+  const LinearWeight* head_weight() const override { return &placed_.head; }
+
   Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
   int64_t placed_bytes(Ops& ops) const override;
   int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const override;
@@ -81,6 +85,16 @@ class Decoder final : public Model {
  private:
   PlacedDecoder measured(WeightPlacement& placement) const {
     return fovea::place(config_, weights_, frequencies_, scales_, placement);
+  }
+  /// Bytes of a draft head's input.
+  int64_t draft_bytes() const {
+    if (!weights_.draft) return 0;
+    const DraftInput& draft = *weights_.draft;
+    int64_t bytes =
+        draft.embedding_norm.bytes() + draft.state_norm.bytes() + draft.fc.bytes() + draft.fc_norm.bytes();
+    for (const Norm& norm : draft.part_norms)
+      bytes += norm.bytes();
+    return bytes;
   }
   /// Bytes of the arena of steps within the limits.
   size_t arena_bytes(Ops& ops, const PlacedDecoder& placed, const DecoderLimits& limits) const;
@@ -98,8 +112,15 @@ class Decoder final : public Model {
   std::optional<Arena> arena_;
 };
 
+Status Decoder::keep_hidden(std::vector<int> ids) {
+  FOVEA_CHECK(!arena_ && std::ranges::is_sorted(ids));
+  FOVEA_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() <= config_.num_layers + 1));
+  limits_.hidden = std::move(ids);
+  return {};
+}
+
 Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
-  FOVEA_CHECK(!arena_ && memory_.empty());
+  FOVEA_CHECK(!arena_ && memory_.empty() && !weights_.draft);  // draft heads run on the CPU only
   FOVEA_RETURN_IF_ERROR(check_heads(config_, ops));
   const bool in_block = ops.packed_format(WeightUse::plain).has_value();
   if (weights_.embedding.source() && !in_block) return needs_host_weights(ops);
@@ -122,7 +143,7 @@ int64_t Decoder::placed_bytes(Ops& ops) const {
 }
 
 int64_t Decoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
-  const DecoderLimits limits{max_tokens, max_logit_rows};
+  const DecoderLimits limits{max_tokens, max_logit_rows, limits_.hidden};
   if (!memory_.empty()) return static_cast<int64_t>(arena_bytes(ops, placed_, limits));
   WeightPlacement placement = WeightPlacement::measure(ops);
   return static_cast<int64_t>(arena_bytes(ops, measured(placement), limits));
@@ -137,6 +158,9 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
   step.token_ids = step.positions = shape_only(ElementType::i32, {limits.max_tokens});
   step.slots = shape_only(ElementType::i64, {limits.max_tokens});
   step.logit_rows = shape_only(ElementType::i32, {logit_rows});
+  if (placed.draft)
+    step.states = shape_only(ElementType::f32,
+                             {limits.max_tokens, std::max<int64_t>(config_.hidden_size, placed.draft->fc.k)});
   Arena dry = Arena::dry_run(ops.device());
   OpQueue queue = OpQueue::dry_run(ops);
   decoder_forward(config_, placed, limits, step,
@@ -146,21 +170,29 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
 
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0 && !placed_.layers.empty());
-  limits_ = {max_tokens, max_logit_rows};
+  limits_.max_tokens = max_tokens;
+  limits_.max_logit_rows = max_logit_rows;
   arena_.emplace(ops_->device(), arena_bytes(*ops_, placed_, limits_));
   return static_cast<int64_t>(arena_->bytes());
 }
 
 Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream) {
   FOVEA_CHECK(ops_ == &cpu_ops());
-  const StepTensors step{host_tensor(input.token_ids),
-                         host_tensor(input.positions),
-                         host_tensor(input.slots),
-                         host_tensor(input.logit_rows),
-                         input.attention,
-                         input.kv,
-                         input.batch};
+  StepTensors step{host_tensor(input.token_ids),
+                   host_tensor(input.positions),
+                   host_tensor(input.slots),
+                   host_tensor(input.logit_rows),
+                   input.attention,
+                   input.kv,
+                   input.batch};
+  const auto tokens = static_cast<int64_t>(input.token_ids.size()), width = int64_t{config_.hidden_size};
+  FOVEA_CHECK(placed_.draft.has_value() == (input.states != nullptr));
+  FOVEA_CHECK(limits_.hidden.empty() || input.hidden != nullptr);
+  if (input.states != nullptr) step.states = host_tensor(input.states, tokens, input.states_width);
   const auto rows = static_cast<int64_t>(input.logit_rows.size());
+  const int64_t kept = placed_.draft ? rows : tokens;
+  for (size_t i = 0; i < limits_.hidden.size(); ++i)
+    step.hidden.push_back(host_tensor(input.hidden + static_cast<int64_t>(i) * kept * width, kept, width));
   return forward_tensors(step, host_tensor(logits, rows, config_.vocab_size), stream);
 }
 

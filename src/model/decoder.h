@@ -21,11 +21,28 @@ struct DecoderLayer {
   MlpBlock mlp;
 };
 
+/// The input of a draft head: the token after a row, and the state of the row (ForwardInput::states).
+struct DraftInput {
+  /// EAGLE-3: the residual stream is the state alone, and the attention's input [embedding, state], both
+  /// normed. Otherwise the residual stream is fc of [embedding, state].
+  bool joins_in_attention = false;
+  /// EAGLE-3: the residual stream is the state after its norm.
+  bool norm_before_residual = false;
+  Norm embedding_norm, state_norm;  ///< empty = none
+  /// [hidden, 2 * hidden]; of EAGLE-3 [hidden, states_width], for states that are not of this width already.
+  Linear fc;
+  Norm fc_norm;                  ///< EAGLE-3: of all that fc reads; empty = none
+  std::vector<Norm> part_norms;  ///< EAGLE-3: of each of the states that fc reads; empty = none
+};
+
 struct DecoderWeights {
   WeightMatrix embedding;  ///< [vocab, hidden]
   std::vector<DecoderLayer> layers;
-  Norm final_norm;
+  Norm final_norm;                      ///< empty: none (EAGLE-1)
   std::optional<WeightMatrix> lm_head;  ///< [vocab, hidden]; absent = the embedding (tied)
+  std::optional<DraftInput> draft;      ///< a draft head
+  /// Draft heads: the model's, in place of those above, which are empty then; null = its own.
+  const LinearWeight *shared_embedding = nullptr, *shared_head = nullptr;
 };
 
 /// How a family's tensor names differ from Llama's.

@@ -19,6 +19,7 @@ class Forward {
         w_(weights),
         max_rows_(limits.max_tokens),
         max_logit_rows_(std::min(limits.max_tokens, limits.max_logit_rows)),
+        hidden_(limits.hidden),
         step_(step),
         arena_(arena),
         q_(queue),
@@ -35,30 +36,49 @@ class Forward {
     if (q_.activations() != ElementType::f32)
       kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
     if (c_.sparse) chosen_ = arena_.take(ElementType::i32, {max_rows_, c_.sparse_topk}).first_rows(rows_);
-    q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, x_);
     for (size_t i = 0; i < w_.ropes.size(); ++i)
       ropes_[i] = rope_table(w_.ropes[i]);
 
     Tensor input;
-    if (const NormWeight& first = w_.layers.front().attention_input_norm) {
-      q_.norm(first, x_, normed_);
-      input = normed_;
-    } else {
-      input = stream_input();
+    if (!w_.draft)
+      q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, x_);
+    else
+      input = draft_input(*w_.draft);
+    if (input.empty()) {
+      if (const NormWeight& first = w_.layers.front().attention_input_norm) {
+        q_.norm(first, x_, normed_);
+        input = normed_;
+      } else {
+        input = stream_input();
+      }
     }
+    // The states after the last layer are those of all rows, except in a draft head.
+    const auto layers = static_cast<int>(w_.layers.size());
+    const bool all_rows = !w_.draft && !hidden_.empty() && hidden_.back() >= layers;
     for (size_t i = 0; i < w_.layers.size(); ++i) {
       const PlacedLayer& layer = w_.layers[i];
-      const bool last = i + 1 == w_.layers.size();
+      const bool last = i + 1 == w_.layers.size() && !all_rows;
       q_.at_layer(static_cast<int>(i));
+      keep_hidden(static_cast<int>(i), x_);
       if (layer.latent)
         latent_attention(*layer.latent, static_cast<int>(i), input, last);
       else
         attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
       mlp(layer, input);
-      input = add_branch(layer.mlp_output_norm, last ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
+      input = add_branch(layer.mlp_output_norm,
+                         i + 1 == w_.layers.size() ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
     }
     q_.at_layer(-1);
+    keep_hidden(layers, x_);
+    keep_hidden(layers + 1, input);
+    if (all_rows) {
+      const Tensor kept = take_rows(q_.activations(), max_logit_rows_, c_.hidden_size);
+      if (const int64_t rows = step_.logit_rows.size(0); rows < rows_) {
+        q_.gather_rows(input, step_.logit_rows, kept.first_rows(rows));
+        input = kept.first_rows(rows);
+      }
+    }
     q_.logits(w_.head, input, {w_.scales.logits, w_.scales.logit_softcap}, logits);
   }
 
@@ -77,6 +97,66 @@ class Forward {
   }
   Tensor activations(int64_t width) { return rows_of(q_.activations(), width); }
   Tensor f32_rows(int64_t width) { return rows_of(ElementType::f32, width); }
+
+  /// Copies a state that drafters want: `id` as of Model::keep_hidden().
+  void keep_hidden(int id, const Tensor& state) {
+    const auto found = std::ranges::find(hidden_, id);
+    if (found == hidden_.end() || q_.dry()) return;
+    const Tensor& to = step_.hidden[static_cast<size_t>(found - hidden_.begin())];
+    q_.call([&](Stream& stream) { return copy(state, to, stream); });
+  }
+
+  /// Sets the residual stream of a draft head. Returns the input of its attention if that is not the stream
+  /// after the layer's norm.
+  Tensor draft_input(const PlacedDraftInput& draft) {
+    FOVEA_CHECK(q_.activations() == ElementType::f32);
+    const int64_t h = c_.hidden_size;
+    const Tensor both = f32_rows(2 * h);
+    const Tensor embedding = both.slice(1, 0, h), state = both.slice(1, h, h);
+    q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, embedding);
+    if (draft.embedding_norm) q_.norm(draft.embedding_norm, embedding, embedding);
+    if (!draft.joins_in_attention) {
+      copy_rows(step_.states, state);
+      if (draft.state_norm) q_.norm(draft.state_norm, state, state);
+      q_.linear(draft.fc, both, x_, "fc");
+      return {};
+    }
+    Tensor own = step_.states;
+    if (own.size(1) != h) {
+      own = f32_rows(h);
+      q_.linear(draft.fc, fc_input(draft), own, "fc");
+    }
+    q_.norm(draft.state_norm, own, state);
+    copy_rows(draft.norm_before_residual ? state : own, x_);
+    return both;
+  }
+
+  /// The states that fc reads, after their norms.
+  Tensor fc_input(const PlacedDraftInput& draft) {
+    if (!draft.fc_norm && draft.part_norms.empty()) return step_.states;
+    const int64_t width = step_.states.size(1);
+    const Tensor normed = f32_rows(width);
+    if (draft.fc_norm) {
+      q_.norm(draft.fc_norm, step_.states, normed);
+      return normed;
+    }
+    const int64_t part = width / static_cast<int64_t>(draft.part_norms.size());
+    for (size_t i = 0; i < draft.part_norms.size(); ++i) {
+      const int64_t first = static_cast<int64_t>(i) * part;
+      q_.norm(draft.part_norms[i], step_.states.slice(1, first, part), normed.slice(1, first, part));
+    }
+    return normed;
+  }
+
+  /// y = x, both f32.
+  void copy_rows(const Tensor& x, const Tensor& y) {
+    if (q_.dry()) return;
+    q_.call([&](Stream&) {
+      for (int64_t row = 0; row < x.size(0); ++row)
+        std::copy_n(x.as<float>() + row * x.stride(0), x.size(1), y.as<float>() + row * y.stride(0));
+      return Status();
+    });
+  }
 
   /// The residual stream as the input of a block without a norm in front.
   Tensor stream_input() {
@@ -279,6 +359,7 @@ class Forward {
   const ModelConfig& c_;
   const PlacedDecoder& w_;
   const int64_t max_rows_, max_logit_rows_;
+  const std::vector<int>& hidden_;
   const StepTensors& step_;
   Arena& arena_;
   OpQueue& q_;

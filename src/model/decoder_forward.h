@@ -10,6 +10,7 @@ namespace fovea {
 /// Maximum rows of one step; the arena's shapes depend on these alone.
 struct DecoderLimits {
   int max_tokens = 0, max_logit_rows = 0;
+  std::vector<int> hidden = {};  ///< ids of Model::keep_hidden(), one for each of StepTensors::hidden
 };
 
 /// Queues one step. `logits` [step.logit_rows.size(0), vocab_size]. With a dry arena and queue, and a step of

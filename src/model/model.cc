@@ -109,6 +109,11 @@ Status Model::encode(const EncodeInput&, Stream&) {
   return {};
 }
 
+Status Model::keep_hidden(std::vector<int>) {
+  return unsupported(printable(config().architecture) +
+                     " hands out no hidden states; drafters that read them need a decoder");
+}
+
 int64_t Model::placed_bytes(Ops&) const {
   FOVEA_CHECK(false);  // place() refuses this model
 }

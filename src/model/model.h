@@ -18,6 +18,7 @@
 namespace fovea {
 
 class Ops;
+struct LinearWeight;
 
 /// The attention of one planned step; the model calls it once for each of its attentions. Hides the backends.
 class StepAttention {
@@ -37,6 +38,9 @@ struct ForwardInput {
   StepAttention* attention = nullptr;
   KvCache* kv = nullptr;
   const BatchMeta* batch = nullptr;  ///< the rows' sequences; needed by sparse attention
+  const float* states = nullptr;     ///< draft heads: [T, states_width], to continue
+  int64_t states_width = 0;
+  float* hidden = nullptr;  ///< receives keep_hidden()'s: [states][T, or R of heads, hidden]
 };
 
 /// ForwardInput for forward_tensors(): the arrays are on the model's device, with the same integer types.
@@ -46,6 +50,8 @@ struct StepTensors {
   StepAttention* attention = nullptr;  ///< on that device
   KvCache* kv = nullptr;               ///< likewise
   const BatchMeta* batch = nullptr;    ///< likewise
+  Tensor states = {};                  ///< f32 [T, width]; empty = no draft head
+  std::vector<Tensor> hidden = {};     ///< f32 [T, or R of heads, hidden] of each kept
 };
 
 /// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of
@@ -99,6 +105,15 @@ class Model {
   virtual int64_t weight_bytes() const = 0;
   /// Bytes of weights read per generated token (by a decode step at batch size 1).
   virtual int64_t weight_bytes_per_token() const = 0;
+
+  /// Hidden states that forward() hands out (ForwardInput::hidden), ascending: id i < num_layers is the
+  /// residual stream on entering layer i, num_layers the one after the last layer, num_layers + 1 that after
+  /// the final norm. Call it before reserve(). Logits keep their bits. Errors: this model has none.
+  virtual Status keep_hidden(std::vector<int> ids);
+  /// The embedding and the LM head as its operations read them, for a draft head that shares them; null if
+  /// the model has none. They live as long as the model.
+  virtual const LinearWeight* embedding_weight() const { return nullptr; }
+  virtual const LinearWeight* head_weight() const { return nullptr; }
 
   /// Allocates activations for this many rows, once; forward() allocates nothing else. Returns their bytes.
   virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;

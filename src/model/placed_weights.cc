@@ -250,6 +250,19 @@ PlacedLatent place(const LatentBlock& block, WeightPlacement& placement) {
   return out;
 }
 
+PlacedDraftInput place(const DraftInput& draft, WeightPlacement& placement) {
+  PlacedDraftInput out;
+  out.joins_in_attention = draft.joins_in_attention;
+  out.norm_before_residual = draft.norm_before_residual;
+  out.embedding_norm = placement.norm(draft.embedding_norm);
+  out.state_norm = placement.norm(draft.state_norm);
+  out.fc_norm = placement.norm(draft.fc_norm);
+  out.fc = placement.linear(draft.fc);
+  for (const Norm& norm : draft.part_norms)
+    out.part_norms.push_back(placement.norm(norm));
+  return out;
+}
+
 }  // namespace
 
 PlacedMoe place(const MoeBlock& block, WeightPlacement& placement) {
@@ -283,8 +296,11 @@ PlacedDecoder place(const ModelConfig& config, const DecoderWeights& weights,
                     std::span<const std::vector<double>> frequencies, const DecoderScales& scales,
                     WeightPlacement& placement) {
   PlacedDecoder out;
-  out.embedding = placement.linear(weights.embedding);
-  out.head = weights.lm_head ? placement.linear(*weights.lm_head) : out.embedding;
+  out.embedding = weights.shared_embedding ? *weights.shared_embedding : placement.linear(weights.embedding);
+  out.head = weights.shared_head ? *weights.shared_head
+             : weights.lm_head   ? placement.linear(*weights.lm_head)
+                                 : out.embedding;
+  if (weights.draft) out.draft = place(*weights.draft, placement);
   FOVEA_CHECK(frequencies.size() == config.ropes.size());
   for (size_t i = 0; i < frequencies.size(); ++i)
     out.ropes.push_back({placement.vector<double>(frequencies[i]), config.ropes[i].attention_factor,

@@ -131,7 +131,16 @@ struct PlacedRope {
   bool interleaved = false;
 };
 
+/// As DraftInput.
+struct PlacedDraftInput {
+  bool joins_in_attention = false, norm_before_residual = false;
+  NormWeight embedding_norm, state_norm, fc_norm;
+  LinearWeight fc;
+  std::vector<NormWeight> part_norms;
+};
+
 struct PlacedDecoder {
+  std::optional<PlacedDraftInput> draft;
   LinearWeight embedding, head;
   std::vector<PlacedRope> ropes;
   std::vector<PlacedLayer> layers;

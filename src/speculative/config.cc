@@ -56,6 +56,9 @@ std::string_view to_string(DraftMethod method) {
     case DraftMethod::ngram: return "ngram";
     case DraftMethod::suffix: return "suffix";
     case DraftMethod::draft_model: return "draft_model";
+    case DraftMethod::eagle: return "eagle";
+    case DraftMethod::eagle3: return "eagle3";
+    case DraftMethod::mtp: return "mtp";
   }
   return "?";
 }
@@ -85,8 +88,14 @@ Status validate(const SpeculativeConfig& config) {
       return invalid("suffix_decoding_min_token_prob is " + text_of(config.suffix_min_token_prob) +
                      "; it must be 0 to 1");
   }
-  if (config.method == DraftMethod::draft_model && config.model.empty())
-    return invalid("the method draft_model needs \"model\": a directory, or a hub id in the local cache");
+  const bool has_folder = config.method == DraftMethod::draft_model || config.method == DraftMethod::eagle ||
+                          config.method == DraftMethod::eagle3;
+  if (has_folder && config.model.empty())
+    return invalid("the method " + std::string(to_string(config.method)) +
+                   " needs \"model\": a directory, or a hub id in the local cache");
+  if (config.method == DraftMethod::mtp && !config.model.empty())
+    return invalid("the method mtp has \"model\" = " + config.model +
+                   "; leave it out: the layer is in the model's own checkpoint");
   FOVEA_RETURN_IF_ERROR(check_rules(config));
   return check_rates(config);
 }

@@ -13,9 +13,21 @@ struct DraftJob {
   uint64_t id = 0;                  ///< of the sequence; not used again after it has ended
   std::span<const int32_t> tokens;  ///< all of its tokens, which only grow: the prompt, then the answer
   int prompt_len = 0;
-  std::string_view client;           ///< what other requests of the same client may be known from
-  int most = 0;                      ///< drafts, at least 1
-  std::vector<int32_t> drafts = {};  ///< the result, empty before: at most `most`, all ids of the target
+  std::string_view client;              ///< what other requests of the same client may be known from
+  int most = 0;                         ///< drafts, at least 1
+  std::vector<int32_t> drafts = {};     ///< the result, empty before: at most `most`, all ids of the target
+  std::span<const int32_t> pages = {};  ///< of the sequence's keys and values in the model
+};
+
+/// What a step has computed of one sequence: the states of its rows [first, first + count), whose tokens
+/// stay.
+struct HiddenRows {
+  uint64_t id = 0;
+  std::span<const int32_t> tokens;  ///< all of the sequence's, the newest included
+  std::span<const int32_t> pages;
+  int first = 0, count = 0;
+  int64_t row = 0;     ///< of `first` in the step
+  bool ended = false;  ///< the sequence's last rows
 };
 
 /// One thread calls it.
@@ -25,6 +37,13 @@ class Drafter {
 
   /// All sequences of one step.
   virtual void propose(std::span<DraftJob> jobs) = 0;
+
+  /// After each step, for drafters that read the model's hidden states: `states` f32 [rows of the step,
+  /// hidden size] of each state that the model keeps. Rows of a sequence come in order; they start again
+  /// lower after a preemption, and higher where a prefix was cached.
+  virtual void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
+    (void)rows, (void)states;
+  }
 
   /// The sequence has ended, with these tokens; for some it is called without a propose() before.
   virtual void end(uint64_t id, std::span<const int32_t> tokens, int prompt_len, std::string_view client) {

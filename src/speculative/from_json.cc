@@ -1,6 +1,7 @@
 // vLLM's --speculative-config.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kFlag[] = "--speculative-config";
-constexpr char kMethods[] = "ngram, suffix and draft_model are built";
+constexpr char kMethods[] = "ngram, suffix, draft_model, eagle, eagle3 and mtp are built";
 /// vLLM's draft length where suffix decoding has none: what a match of the deepest tree allows.
 constexpr int kSuffixDrafts = kMaxDrafts;
 
@@ -115,17 +116,25 @@ class Reader {
       fields_.refuse("draft_sample_method", "allowed are greedy and probabilistic");
     if (fields_.find("tensor_parallel_size") != nullptr)
       fields_.refuse("tensor_parallel_size", "the key is draft_tensor_parallel_size, and one device runs it");
-    refuse_unless("draft_tensor_parallel_size", 1, "one device runs the draft model; leave it out or give 1");
+    refuse_unless("draft_tensor_parallel_size", 1, "one device runs the drafter; leave it out or give 1");
     if (fields_.find("speculative_token_tree") != nullptr) fields_.refuse("speculative_token_tree", kNoTrees);
     refuse_unless("parallel_drafting", false, "drafters that draft all tokens in one pass are not built");
     refuse_unless("use_heterogeneous_vocab", false, "a draft model needs the target's tokens");
-    refuse_unless("index_share_for_mtp_iteration", false, "MTP layers are not built");
+    refuse_unless("index_share_for_mtp_iteration", false,
+                  "each draft attends to all keys; leave it out or give false");
     refuse_unless("disable_logprobs", false,
                   "log probabilities are those without drafts, bit for bit; leave it out");
     refuse_unless("quantization", "auto", "the draft model's config.json says how it is quantised");
     for (const char* key : {"revision", "code_revision"})
       if (fields_.find(key) != nullptr) fields_.refuse(key, "give the folder of the revision as \"model\"");
     refuse_unless("kv_cache_dtype", "auto", "the draft model's KV cache has the dtype of --kv-cache-dtype");
+  }
+
+  /// vLLM's guess where no method is given.
+  static std::string method_of(std::string model) {
+    std::ranges::transform(model, model.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (model.find("eagle3") != std::string::npos) return "eagle3";
+    return model.find("eagle-") != std::string::npos ? "eagle" : "draft_model";
   }
 
   void read_method() {
@@ -135,13 +144,19 @@ class Reader {
     const bool named_by_model = config_.model == "ngram" || config_.model == "[ngram]" ||
                                 config_.model == "suffix" || config_.model == "ngram_gpu";
     if (method.empty() && named_by_model) method = std::exchange(config_.model, "");
-    if (method.empty() && !config_.model.empty()) method = "draft_model";
+    if (method.empty() && !config_.model.empty()) method = method_of(config_.model);
     if (method == "ngram" || method == "[ngram]" || method == "ngram_gpu")
       config_.method = DraftMethod::ngram;
     else if (method == "suffix")
       config_.method = DraftMethod::suffix;
     else if (method == "draft_model")
       config_.method = DraftMethod::draft_model;
+    else if (method == "eagle")
+      config_.method = DraftMethod::eagle;
+    else if (method == "eagle3")
+      config_.method = DraftMethod::eagle3;
+    else if (method == "mtp" || method.ends_with("_mtp"))  // vLLM's older names have the family's in front
+      config_.method = DraftMethod::mtp;
     else if (method.empty())
       fields_.refuse("method", kMethods);
     else
@@ -152,7 +167,8 @@ class Reader {
     const bool suffix = config_.method == DraftMethod::suffix;
     std::optional<int64_t> fallback;
     if (suffix) fallback = kSuffixDrafts;
-    if (fields_.find("num_speculative_tokens") == nullptr && !suffix)
+    if (config_.method == DraftMethod::mtp) fallback = 1;
+    if (fields_.find("num_speculative_tokens") == nullptr && !fallback)
       fields_.refuse("num_speculative_tokens",
                      "give the drafts of a step, 1 to " + std::to_string(kMaxDrafts));
     config_.num_tokens = fields_.small("num_speculative_tokens", 1, 1 << 20, fallback);

@@ -40,7 +40,8 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
   if (!flags.given()) return config;
   if (!flags.algorithm)
     return invalid(
-        "flags of speculative decoding are given without --speculative-algorithm; add NGRAM or STANDALONE");
+        "flags of speculative decoding are given without --speculative-algorithm; add NGRAM, STANDALONE, "
+        "EAGLE, EAGLE3 or NEXTN");
   const std::string& algorithm = *flags.algorithm;
   if (same_name(algorithm, "none")) return config;
   FOVEA_RETURN_IF_ERROR(refuse_lossy("--speculative-accept-threshold-single", flags.accept_threshold_single));
@@ -49,9 +50,17 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
     config.method = DraftMethod::ngram;
   else if (same_name(algorithm, "STANDALONE"))
     config.method = DraftMethod::draft_model;
+  else if (same_name(algorithm, "EAGLE3"))
+    config.method = DraftMethod::eagle3;
+  else if (same_name(algorithm, "NEXTN"))
+    config.method = DraftMethod::mtp;
+  else if (same_name(algorithm, "EAGLE"))  // without a head, the model's own checkpoint has it
+    config.method = flags.draft_model_path ? DraftMethod::eagle : DraftMethod::mtp;
   else
-    return invalid("--speculative-algorithm " + algorithm +
-                   " is not built; NGRAM (no weights) and STANDALONE (a draft model) are");
+    return invalid(
+        "--speculative-algorithm " + algorithm +
+        " is not built; NGRAM (no weights), STANDALONE (a draft model), EAGLE and EAGLE3 (a trained "
+        "head) and NEXTN (a layer of the model's checkpoint) are");
   FOVEA_TRY(drafts, drafts_of(flags));
   config.num_tokens = drafts;
   config.prompt_lookup_min = flags.ngram_min_match_window_size.value_or(1);
@@ -63,8 +72,12 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
     return invalid("--speculative-attention-mode is " + *flags.attention_mode +
                    "; allowed are decode and prefill");
   config.verify_in_prefill = flags.attention_mode && same_name(*flags.attention_mode, "prefill");
-  if (config.method == DraftMethod::draft_model && config.model.empty())
-    return invalid("--speculative-algorithm STANDALONE needs --speculative-draft-model-path");
+  if ((config.method == DraftMethod::draft_model || config.method == DraftMethod::eagle3) &&
+      config.model.empty())
+    return invalid("--speculative-algorithm " + algorithm + " needs --speculative-draft-model-path");
+  if (config.method == DraftMethod::mtp && !config.model.empty())
+    return invalid("--speculative-algorithm " + algorithm +
+                   " reads a layer of the model's own checkpoint; leave out --speculative-draft-model-path");
   FOVEA_RETURN_IF_ERROR(validate(config));
   return config;
 }

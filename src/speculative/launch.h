@@ -28,9 +28,7 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
 /// Why drafts are chains here.
 inline constexpr char kNoTrees[] =
     "drafts are one chain. A node of a tree must read its ancestors where the text without drafts has them, "
-    "or "
-    "its bits differ, so each path from the root has rows of its own: 16 tokens in a tree of depth 3 and "
-    "width "
-    "4 are 4 paths of 3 rows, and a chain of 12 rows costs as much";
+    "or its bits differ, so each path reads the keys of the text, and computes the nodes that it shares, by "
+    "itself: a tree of 16 nodes in 8 paths has about 30 rows, and costs more than it gains over a chain";
 
 }  // namespace fovea

@@ -45,15 +45,33 @@ TEST(SpeculativeJson, ReadsVllmsExamples) {
   EXPECT_EQ(c.synthetic_rates, (std::vector<double>{0.8, 0.5}));
 }
 
+TEST(SpeculativeJson, ReadsHeads) {
+  SpeculativeConfig c =
+      json(R"({"method":"eagle3","model":"head","num_speculative_tokens":3,"draft_tensor_parallel_size":1})");
+  EXPECT_EQ(c.method, DraftMethod::eagle3);
+  EXPECT_EQ(c.model, "head");
+  EXPECT_TRUE(c.reads_hidden_states());
+  EXPECT_EQ(json(R"({"model":"yuhuili/EAGLE3-LLaMA3.1-Instruct-8B","num_speculative_tokens":3})").method,
+            DraftMethod::eagle3);
+  EXPECT_EQ(json(R"({"model":"yuhuili/EAGLE-llama2-chat-7B","num_speculative_tokens":3})").method,
+            DraftMethod::eagle);
+  c = json(R"({"method":"deepseek_mtp"})");
+  EXPECT_EQ(c.method, DraftMethod::mtp);
+  EXPECT_EQ(c.num_tokens, 1);
+}
+
 TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
   const auto expect = [](const char* text, const char* part) {
     EXPECT_THAT(refusal(speculative_from_json(text)), HasSubstr(part)) << text;
   };
   expect("[1]", "--speculative-config: must hold a JSON object");
   expect(R"({"methd":"ngram"})", R"("methd" is no key of it; did you mean "method"?)");
-  expect("{}", "method is missing; ngram, suffix and draft_model are built");
-  expect(R"({"method":"eagle3","num_speculative_tokens":3})",
-         R"(method is "eagle3"; that method is not built)");
+  expect("{}", "method is missing; ngram, suffix, draft_model, eagle, eagle3 and mtp are built");
+  expect(R"({"method":"medusa","num_speculative_tokens":3})",
+         R"(method is "medusa"; that method is not built)");
+  expect(R"({"method":"eagle3","num_speculative_tokens":3})", R"(the method eagle3 needs "model")");
+  expect(R"({"method":"mtp","model":"x"})", "leave it out");
+  expect(R"({"method":"eagle3","model":"x","num_speculative_tokens":16})", "at most 16 rows of a sequence");
   expect(R"({"method":"ngram"})", "num_speculative_tokens is missing; give the drafts of a step, 1 to 15");
   expect(R"({"method":"ngram","num_speculative_tokens":16})", "at most 16 rows of a sequence");
   expect(R"({"method":"ngram","num_speculative_tokens":"5"})", "an integer");
@@ -92,8 +110,18 @@ TEST(SpeculativeFlags, ReadsSglangs) {
   flags = {};
   flags.num_steps = 3;
   expect(flags, "without --speculative-algorithm");
-  flags.algorithm = "eagle3";
+  flags.algorithm = "dflash";
   expect(flags, "is not built; NGRAM");
+  flags.algorithm = "EAGLE3";
+  expect(flags, "EAGLE3 needs --speculative-draft-model-path");
+  flags.draft_model_path = "x";
+  EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::eagle3);
+  flags.algorithm = "eagle";
+  EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::eagle);
+  flags.algorithm = "NEXTN";
+  expect(flags, "own checkpoint; leave out");
+  flags.draft_model_path.reset();
+  EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::mtp);
   flags.algorithm = "standalone";
   expect(flags, "--speculative-draft-model-path");
   flags.draft_model_path = "x";

@@ -121,8 +121,9 @@ class BadInput(unittest.TestCase):
         self.refuse(["--speculative-config", "is 16; it must be 1 to 15"], "generate", "--speculative-config", ngram % 16, "x")
         self.refuse(["give one of the two families"], "generate", "--speculative-config", ngram % 3, "--speculative-num-steps", "3", "x")
         self.refuse(["changes answers"], "generate", "--speculative-algorithm", "NGRAM", "--speculative-accept-threshold-acc", "0.9", "x")
-        self.refuse(["eagle3", "ngram, suffix and draft_model are built"], "generate", "--speculative-config",
-                    '{"method": "eagle3", "model": "m", "num_speculative_tokens": 3}', "x")
+        self.refuse(["medusa", "ngram, suffix, draft_model, eagle, eagle3 and mtp are built"], "generate", "--speculative-config",
+                    '{"method": "medusa", "model": "m", "num_speculative_tokens": 3}', "x")
+        self.refuse(["num_nextn_predict_layers"], "generate", "--speculative-config", '{"method": "mtp"}', "x")
         self.refuse(["it must be 1", "one chain"], "generate", "--speculative-algorithm", "NGRAM", "--speculative-eagle-topk", "4", "x")
         self.refuse(["/nowhere"], "generate", "--speculative-config", '{"model": "/nowhere", "num_speculative_tokens": 3}', "x")
 

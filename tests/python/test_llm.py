@@ -55,6 +55,41 @@ def wait_until(condition, seconds=20):
         time.sleep(0.005)
 
 
+class Drafts(unittest.TestCase):
+    """Speculative decoding: the same answers, and what it accepted."""
+
+    PROMPTS = ["Repeat: one two three one two three one two", "2 + 2 ="]
+
+    def test_answers_are_those_without(self):
+        with LLM(DEMO, threads=2, speculative_config={"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}) as llm:
+            for temperature in (0, 1):
+                params = SamplingParams(temperature=temperature, max_tokens=40, ignore_eos=True, seed=3)
+                self.assertEqual(texts(llm.generate(self.PROMPTS, params)), texts(demo().generate(self.PROMPTS, params)))
+            counts = llm.stats()["speculative"]
+        self.assertGreater(counts["accepted_tokens"], 0)
+        self.assertGreaterEqual(counts["draft_tokens"], counts["accepted_tokens"])
+        self.assertEqual(sum(counts["accepted_by_position"]), counts["accepted_tokens"])
+        self.assertAlmostEqual(counts["mean_acceptance_length"], 1 + counts["accepted_tokens"] / counts["drafts"])
+        self.assertEqual(demo().stats()["speculative"]["draft_tokens"], 0)
+
+    def test_a_head(self):
+        head = str(ROOT / "tests" / "draft_heads" / "eagle3_bf16")
+        model = str(GOLDENS / "llama3_gqa4_d16_bf16")
+        params = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+        prompt = {"prompt_token_ids": list(range(40))}
+        with LLM(model, threads=2, speculative_config={"method": "eagle3", "model": head, "num_speculative_tokens": 3}) as llm:
+            drafted = llm.generate(prompt, params)[0].outputs[0].token_ids
+            self.assertGreater(llm.stats()["speculative"]["draft_tokens"], 30)
+        with LLM(model, threads=2) as llm:
+            self.assertEqual(llm.generate(prompt, params)[0].outputs[0].token_ids, drafted)
+
+    def test_refusals(self):
+        for config, part in (({"method": "medusa", "num_speculative_tokens": 1}, "not built"), ({"methd": "ngram"}, "did you mean"),
+                             ({"method": "ngram", "num_speculative_tokens": 16}, "1 to 15")):
+            with self.assertRaisesRegex(ValueError, part):
+                LLM(DEMO, threads=2, speculative_config=config)
+
+
 class Seed(unittest.TestCase):
     """The lines of vLLM's document, with Fovea's import and a model and a backend that are here."""
 

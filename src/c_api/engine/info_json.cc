@@ -78,6 +78,12 @@ std::string info_json(const Engine& engine) {
 }
 
 std::string stats_json(const EngineStats& s) {
+  const SpeculativeCounts& c = s.speculative;
+  const OrderedJson drafts = {{"drafts", c.drafts},
+                              {"draft_tokens", c.draft_tokens},
+                              {"accepted_tokens", c.accepted_tokens},
+                              {"accepted_by_position", c.accepted_by_position},
+                              {"mean_acceptance_length", c.mean_acceptance_length()}};
   const OrderedJson out = {{"steps", s.steps},
                            {"prefill_tokens", s.prefill_tokens},
                            {"decode_tokens", s.decode_tokens},
@@ -97,7 +103,8 @@ std::string stats_json(const EngineStats& s) {
                            {"token_gap_p99", s.token_gap_p99},
                            {"token_gap_max", s.token_gap_max},
                            {"prompt_tokens", s.prompt_tokens},
-                           {"generated_tokens", s.generated_tokens}};
+                           {"generated_tokens", s.generated_tokens},
+                           {"speculative", drafts}};
   return text_of(out);
 }
 

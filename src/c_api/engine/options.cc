@@ -13,6 +13,7 @@
 #include "c_api/engine/members.h"
 #include "compat/launch/attention_keys.h"
 #include "compat/launch/environment.h"
+#include "speculative/launch.h"
 
 namespace fovea::c_api {
 namespace {
@@ -117,6 +118,20 @@ void read_common(Members& members, Config& config) {
   members.read("dummy_weights", config.dummy_weights);
 }
 
+/// vLLM's object, or its text.
+void read_speculative(Members& members, SpeculativeConfig& out) {
+  const nlohmann::json* given = members.find("speculative_config");
+  if (given == nullptr) return;
+  if (!given->is_object() && !given->is_string())
+    return members.refuse("speculative_config",
+                          R"(an object, as {"method": "ngram", "num_speculative_tokens": 5})");
+  auto config = speculative_from_json(
+      given->is_string() ? given->get<std::string>()
+                         : given->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (!config) return members.fail(std::move(config).error());
+  out = *std::move(config);
+}
+
 void read_bias(Members& members, std::vector<LogitBias>& out) {
   constexpr const char* kAllowed = R"(an object of token ids and numbers from -100 to 100, as {"13": -100})";
   const nlohmann::json* value = members.find("logit_bias");
@@ -164,6 +179,7 @@ Result<EngineConfig> engine_options(const char* text) {
   members.read("enable_prefix_caching", config.prefix_cache);
   members.read("generation_config", config.generation_config);
   members.read("max_logprobs", config.max_logprobs, -1, kMaxCount);
+  read_speculative(members, config.speculative);
   members.read("chat_template", config.chat_template);
   members.read("chat_template_name", config.chat_template_name);
   FOVEA_RETURN_IF_ERROR(members.close());

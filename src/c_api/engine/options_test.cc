@@ -29,9 +29,13 @@ TEST(EngineOptions, AllOfThem) {
     "max_num_seqs": 3, "max_num_batched_tokens": 99, "max_model_len": 1000, "enable_prefix_caching": false,
     "gpu_memory_utilization": 0.5, "disable_overlap_schedule": true, "disable_cuda_graph": true,
     "cuda_graph_max_bs": 17, "cuda_graph_bs": [1, 17], "scheduling_policy": "priority", "threads": 2, "seed": 18446744073709551615, "dummy_weights": true,
+    "speculative_config": {"method": "eagle3", "model": "h", "num_speculative_tokens": 3},
     "generation_config": "none", "max_logprobs": -1, "chat_template": "t", "chat_template_name": "n"})");
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->model, "m");
+  EXPECT_EQ(config->speculative.method, DraftMethod::eagle3);
+  EXPECT_EQ(config->speculative.model, "h");
+  EXPECT_EQ(config->speculative.num_tokens, 3);
   EXPECT_EQ(config->dtype, DType::f32);
   EXPECT_EQ(config->kv_cache_dtype, KvCacheDType::fp8_e5m2);
   EXPECT_EQ(config->kv_layout, KvLayout::nhd);

@@ -1,0 +1,98 @@
+// The part of EngineSetup that makes drafters.
+#include "attention/selection_context.h"
+#include "base/log.h"
+#include "engine/engine_setup.h"
+#include "engine/model_drafter.h"
+#include "files/model_folder.h"
+
+namespace fovea {
+
+std::unique_ptr<Speculator> EngineSetup::make_speculator(const EngineConfig& config) {
+  if (!drafter) return nullptr;
+  auto speculator =
+      std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
+  if (gpu) speculator->measure();
+  return speculator;
+}
+
+/// What the model and its backends have to do with it.
+Status EngineSetup::check_speculative(const EngineConfig& config) const {
+  const SpeculativeConfig& c = config.speculative;
+  if (!c.enabled()) return {};
+  if (scheduler.whole_prompts)
+    return unsupported(
+        "speculative decoding verifies several rows of a sequence in one step, and without the "
+        "causal mask (" +
+        context.whole_prompts_from + ") a row would see the drafts after it; leave out one");
+  if (c.method == DraftMethod::draft_model && device_.kind != DeviceKind::cpu)
+    return unsupported("a draft model runs on the CPU only so far, not beside a model on " +
+                       info.device_name + "; use the methods ngram or suffix");
+  if (c.reads_hidden_states() && device_.kind != DeviceKind::cpu)
+    return unsupported("the method " + std::string(to_string(c.method)) +
+                       " runs on the CPU only so far, not beside a model on " + info.device_name +
+                       "; use the methods ngram or suffix");
+  if (c.verify_in_prefill && scheduler.phases_differ)
+    return unsupported(
+        "--speculative-attention-mode prefill: the prefill backend gives a row other bits than decode, so "
+        "drafts would change answers; leave it out, or select one backend that claims chunking for both "
+        "phases");
+  if (c.verify_in_prefill) {
+    FOVEA_LOG(warning) << "--speculative-attention-mode prefill: drafts are verified by the decode backend, "
+                          "which gives the same bits here";
+  }
+  return {};
+}
+
+/// Before any weight is read.
+Status EngineSetup::read_draft_head(const EngineConfig& config) {
+  const SpeculativeConfig& c = config.speculative;
+  if (!c.reads_hidden_states()) return {};
+  std::string dir = info.model_dir;
+  if (c.method != DraftMethod::mtp) {
+    FOVEA_TRY(found, resolve_model_dir(c.model));
+    dir = std::move(found);
+  }
+  FOVEA_TRY(head, load_draft_head_config(c.method, dir, model_config));
+  head_ = std::move(head);
+  return {};
+}
+
+Status EngineSetup::make_head_drafter(const EngineConfig& config, const BackendRegistry& registry) {
+  HeadDrafter::Target target;
+  target.page_size = info.selection.page_size;
+  target.sampled_vocab = context.sampled_vocab;
+  target.max_seq_len = info.max_seq_len;
+  target.max_running = info.max_running_requests;
+  target.max_batched_tokens = info.max_batched_tokens;
+  target.window = scheduler.window;
+  target.seed = config.seed;
+  target.dummy_weights = config.dummy_weights;
+  FOVEA_TRY(made, HeadDrafter::create(config.speculative, *head_, target, *model, registry, *stream));
+  FOVEA_LOG(info) << "draft head: " << head_->dir << ", " << (made->weight_bytes() >> 20)
+                  << " MiB of weights beside the model's, a layer in the KV cache";
+  head_drafter_ = made.get();
+  drafter = std::move(made);
+  return {};
+}
+
+Status EngineSetup::make_drafter(const EngineConfig& config, const BackendRegistry& registry) {
+  const SpeculativeConfig& c = config.speculative;
+  if (head_) return make_head_drafter(config, registry);
+  drafter = fovea::make_drafter(c);
+  if (c.method != DraftMethod::draft_model) return {};
+  ModelDrafter::Target target;
+  target.tokenizer = tokenizer.get();
+  target.sampled_vocab = context.sampled_vocab;
+  target.max_seq_len = info.max_seq_len;
+  target.max_running = info.max_running_requests;
+  target.max_batched_tokens = info.max_batched_tokens;
+  target.seed = config.seed;
+  target.dummy_weights = config.dummy_weights;
+  FOVEA_TRY(made, ModelDrafter::create(c, target, registry, *stream));
+  FOVEA_LOG(info) << "draft model: " << c.model << ", " << (made->weight_bytes() >> 20) << " MiB of weights, "
+                  << (made->kv_bytes() >> 20) << " MiB of KV cache";
+  drafter = std::move(made);
+  return {};
+}
+
+}  // namespace fovea

@@ -1,0 +1,342 @@
+// Drafts of trained heads: those of the published formulas (tools/goldens/draft_heads.py), whatever the
+// engine does with a prompt, and without effect on answers.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "files/checkpoint.h"
+#include "tests/engine/recorded_drafter.h"
+#include "tests/engine/storm.h"
+#include "tests/support/temp_dir.h"
+
+namespace fovea {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Answers;
+using test::Core;
+using testing::HasSubstr;
+
+constexpr double kTolerance = 2e-3;  // of the gap between the best two logits
+constexpr int kDrafts = 4;
+
+std::string head_dir(const std::string& name) {
+  return std::string(FOVEA_SOURCE_DIR) + "/tests/draft_heads/" + name;
+}
+
+json read_json(const std::string& path) {
+  std::ifstream in(path);
+  return json::parse(in);
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// GLM-4.7-Flash's fixture with a layer after its last one: shards, and a key in config.json.
+class ModelWithMtp {
+ public:
+  ModelWithMtp() {
+    const fs::path to(dir_.path()), from = test::fixture_dir("glm4moelite_mla4_bf16"),
+                                    head = head_dir("mtp_bf16");
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
+      fs::copy(from / file, to / file);
+    json config = read_json(from / "config.json");
+    config.update(read_json(head / "config.json"));
+    write_text(to / "config.json", config.dump());
+    json map = json::object();
+    int shard = 0;
+    for (const fs::path& folder : {from, head}) {
+      const std::string name = "model-" + std::to_string(++shard) + ".safetensors";
+      fs::copy(folder / "model.safetensors", to / name);
+      const auto checkpoint = Checkpoint::open(folder);
+      for (const CheckpointTensor& tensor : checkpoint->tensors())
+        map[std::string(tensor.name())] = name;
+    }
+    write_text(to / "model.safetensors.index.json", json{{"weight_map", map}}.dump());
+  }
+  std::string path() const { return std::string(dir_.path()); }
+
+ private:
+  test::TempDir dir_;
+};
+
+struct HeadCase {
+  const char* head;
+  DraftMethod method;
+};
+constexpr HeadCase kHeads[] = {{"eagle3_bf16", DraftMethod::eagle3},
+                               {"eagle3_speculators_bf16", DraftMethod::eagle3},
+                               {"eagle1_bf16", DraftMethod::eagle},
+                               {"mtp_bf16", DraftMethod::mtp}};
+
+/// In fp32, as far as that changes bits.
+EngineConfig config_of(const HeadCase& head, const std::string& model) {
+  EngineConfig config = test::fixture_config();
+  config.model = model;
+  config.attention.backend.clear();
+  config.attention.page_size = 4;
+  config.kv_cache_dtype = KvCacheDType::float32;
+  config.dtype = DType::f32;
+  config.max_seq_len = 256;
+  config.num_pages = 256;
+  config.threads = 1;
+  config.speculative.method = head.method;
+  if (head.method != DraftMethod::mtp) config.speculative.model = head_dir(head.head);
+  config.speculative.model_dtype = DType::f32;
+  config.speculative.num_tokens = kDrafts;
+  config.speculative.adaptive = false;
+  return config;
+}
+
+/// What a head has proposed after each length of a text. Gives other drafts to the engine where it knows the
+/// text, so that some are accepted.
+class Watched final : public Drafter {
+ public:
+  using Proposals = std::map<size_t, std::vector<int32_t>>;
+  Watched(std::unique_ptr<Drafter> head, Proposals& proposals, std::vector<int32_t> text)
+      : head_(std::move(head)), proposals_(proposals) {
+    if (!text.empty())
+      known_ =
+          std::make_unique<test::RecordedDrafter>(std::vector<std::vector<int32_t>>{std::move(text)}, 0.7, 5);
+  }
+
+  void propose(std::span<DraftJob> jobs) override {
+    head_->propose(jobs);
+    for (DraftJob& job : jobs) {
+      proposals_[job.tokens.size()] = job.drafts;
+      if (known_) job.drafts.clear();
+    }
+    if (known_) known_->propose(jobs);
+  }
+  void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) override {
+    head_->observe(rows, states);
+  }
+  void end(uint64_t id, std::span<const int32_t> tokens, int prompt_len, std::string_view client) override {
+    head_->end(id, tokens, prompt_len, client);
+  }
+
+ private:
+  std::unique_ptr<Drafter> head_;
+  Proposals& proposals_;
+  std::unique_ptr<test::RecordedDrafter> known_;
+};
+
+/// An engine whose drafter is watched; runs one greedy request at a time.
+class WatchedCore {
+ public:
+  WatchedCore(const EngineConfig& config, std::vector<int32_t> text) {
+    const Status status = setup_.open(config);
+    if (!status) throw std::runtime_error(status.error().message);
+    setup_.scheduler.num_pages = setup_.kv->num_pages(0);
+    executor_ = std::make_unique<CpuExecutor>(*setup_.runner, *setup_.stream);
+    core_ = std::make_unique<EngineCore>(
+        setup_.scheduler, *executor_,
+        std::make_unique<Speculator>(
+            config.speculative,
+            std::make_unique<Watched>(std::move(setup_.drafter), proposals, std::move(text)),
+            setup_.context.sampled_vocab));
+  }
+
+  std::vector<int32_t> run(const std::vector<int32_t>& prompt, int tokens) {
+    proposals.clear();
+    std::vector<int32_t> out;
+    auto made = Request::create(
+        test::greedy(prompt, tokens),
+        [&](const RequestOutput& output) {
+          out.insert(out.end(), output.token_ids.begin(), output.token_ids.end());
+        },
+        setup_.context);
+    made->front()->set_id(next_id_++);
+    core_->add(std::move(made->front()));
+    while (!core_->idle())
+      core_->step([] {});
+    return out;
+  }
+  EngineStats stats() const { return core_->stats(); }
+
+  Watched::Proposals proposals;
+
+ private:
+  EngineSetup setup_;
+  std::unique_ptr<CpuExecutor> executor_;
+  std::unique_ptr<EngineCore> core_;
+  uint64_t next_id_ = 1;
+};
+
+/// Compares up to the first draft that is decided by less than the tolerance. Returns the number of drafts.
+int compare(const Watched::Proposals& proposals, const json& text) {
+  int compared = 0;
+  for (const json& at : text["at"]) {
+    const auto found = proposals.find(at["length"].get<size_t>());
+    if (found == proposals.end()) continue;
+    for (size_t i = 0; i < found->second.size(); ++i) {
+      if (at["gaps"][i].get<double>() < kTolerance) break;
+      EXPECT_EQ(found->second[i], at["drafts"][i].get<int32_t>())
+          << "after " << found->first << " tokens, draft " << i;
+      if (found->second[i] != at["drafts"][i].get<int32_t>()) return compared;
+      ++compared;
+    }
+  }
+  return compared;
+}
+
+class DraftHeads : public testing::TestWithParam<HeadCase> {
+ protected:
+  std::string model() {
+    if (GetParam().method != DraftMethod::mtp) return test::fixture_dir(test::kLlama);
+    if (!mtp_) mtp_ = std::make_unique<ModelWithMtp>();
+    return mtp_->path();
+  }
+
+ private:
+  std::unique_ptr<ModelWithMtp> mtp_;
+};
+
+std::string name_of(const testing::TestParamInfo<HeadCase>& c) {
+  return c.param.head;
+}
+INSTANTIATE_TEST_SUITE_P(Heads, DraftHeads, testing::ValuesIn(kHeads), name_of);
+
+/// The cases of storm.h are of the first three heads' model.
+class DraftHeadStorm : public DraftHeads {};
+INSTANTIATE_TEST_SUITE_P(Heads, DraftHeadStorm, testing::ValuesIn(std::span(kHeads).first(3)), name_of);
+
+TEST_P(DraftHeads, DraftsAreThoseOfTheFormulas) {
+  const json golden = read_json(head_dir(GetParam().head) + "/drafts.json");
+  const std::string dir = model();
+  int drafts = 0, accepted = 0;
+  for (const json& text : golden["texts"]) {
+    const auto prompt = text["ids"].get<std::vector<int32_t>>();
+    EngineConfig without = config_of(GetParam(), dir);
+    without.speculative = {};
+    std::vector<int32_t> whole = prompt;
+    const auto plain = Core(without).run(test::greedy(prompt, 16))[0].ids;
+    whole.insert(whole.end(), plain.begin(), plain.end());
+    for (const int chunk : {512, 7})
+      for (const bool accepts : {false, true}) {
+        SCOPED_TRACE(testing::Message() << prompt.size() << " tokens in chunks of " << chunk
+                                        << (accepts ? ", drafts accepted" : ""));
+        EngineConfig config = config_of(GetParam(), dir);
+        config.max_batched_tokens = chunk;
+        config.prefix_cache = true;
+        WatchedCore core(config, accepts ? whole : std::vector<int32_t>());
+        const auto answer = core.run(prompt, 16);
+        EXPECT_EQ(answer, plain);
+        drafts += compare(core.proposals, text);
+        // Once more, behind a cached prefix.
+        EXPECT_EQ(core.run(prompt, 16), answer);
+        EXPECT_GT(core.stats().prefix_hits, 0);
+        drafts += compare(core.proposals, text);
+        // And behind an answer that has ended: the next turn.
+        WatchedCore turns(config, {});
+        const std::vector<int32_t> begun(whole.begin(), whole.end() - 6);
+        turns.run(prompt, 10);
+        EXPECT_EQ(turns.run(begun, 6), std::vector<int32_t>(whole.end() - 6, whole.end()));
+        EXPECT_GT(turns.stats().prefix_hits, static_cast<int64_t>(prompt.size()));
+        drafts += compare(turns.proposals, text);
+        accepted += static_cast<int>(core.stats().speculative.accepted_tokens);
+        if (HasFailure()) return;
+      }
+  }
+  EXPECT_GT(drafts, 500);
+  EXPECT_GT(accepted, 50);
+}
+
+/// Chunks, few pages, cached prefixes, cancels, several answers, drafts of every length.
+TEST_P(DraftHeadStorm, AnswersAreThoseWithoutDrafts) {
+  auto cases = test::cases(24, 7, "CPU_ATTN");
+  Core alone(test::config_of({}, "CPU_ATTN"));
+  for (uint32_t i = 0; i < 4; ++i) {  // long enough to be preempted
+    test::Case c{test::greedy(test::prompt_of(30, 100 + i), 100), {}};
+    c.alone = alone.run(c.request);
+    cases.insert(cases.begin(), std::move(c));
+  }
+  int64_t drafted = 0, preempted = 0, hits = 0;
+  for (const int k : {1, 5, 15}) {
+    test::Setting setting{4, true, 48, 8, 66, 1};
+    EngineConfig config = test::config_of(setting, "CPU_ATTN");
+    config.speculative = config_of(GetParam(), "").speculative;
+    config.speculative.model_dtype.reset();
+    config.speculative.num_tokens = k;
+    Core core(config);
+    std::vector<std::shared_ptr<Answers>> got;
+    for (const test::Case& c : cases) {
+      core.add(c.request, got.emplace_back(std::make_shared<Answers>()));
+      if (got.size() % 3 == 0) core->cancel(core.add(c.request, std::make_shared<Answers>()));
+      core.step();
+    }
+    while (!core->idle())
+      core.step();
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(*got[i], cases[i].alone) << i << ", k " << k;
+    const EngineStats stats = core->stats();
+    EXPECT_EQ(stats.pages_in_use, 0);
+    drafted += stats.speculative.draft_tokens;
+    preempted += stats.preemptions;
+    hits += stats.prefix_hits;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(drafted, 1000);
+  EXPECT_GT(preempted, 0);
+  EXPECT_GT(hits, 0);
+}
+
+std::string refusal(const EngineConfig& config) {
+  const auto engine = Engine::create(config);
+  return engine.ok() ? std::string() : engine.error().message;
+}
+
+/// The EAGLE-3 head with another config.json.
+std::string changed(const test::TempDir& dir, const std::function<void(json&)>& change,
+                    const std::string& from = "eagle3_bf16") {
+  json config = read_json(head_dir(from) + "/config.json");
+  change(config);
+  write_text(fs::path(dir.path()) / "config.json", config.dump());
+  fs::copy_file(head_dir(from) + "/model.safetensors", fs::path(dir.path()) / "model.safetensors",
+                fs::copy_options::overwrite_existing);
+  return std::string(dir.path());
+}
+
+TEST(DraftHeadRefusals, NameWhatDoesNotFit) {
+  const test::TempDir dir;
+  EngineConfig config = config_of(kHeads[0], test::fixture_dir(test::kLlama));
+  const auto expect = [&](const std::function<void(json&)>& change, const char* part) {
+    config.speculative.model = changed(dir, change);
+    EXPECT_THAT(refusal(config), HasSubstr(part));
+  };
+  EXPECT_EQ(refusal(config), "");
+  expect([](json& c) { c["hidden_size"] = 32; },
+         "hidden states of width 32 (hidden_size), the model's have 64");
+  expect([](json& c) { c["target_hidden_size"] = 128; },
+         "width 128 (target_hidden_size), the model's have 64");
+  expect([](json& c) { c["vocab_size"] = 256; }, "is for 256 tokens (vocab_size), the model has 258");
+  expect([](json& c) { c["num_hidden_layers"] = 2; }, "heads of one layer are supported");
+  expect([](json& c) { c["model_type"] = "deepseek_v3"; }, "llama and of qwen3 are supported");
+  expect([](json& c) { c["eagle_aux_hidden_state_layer_ids"] = {0, 3}; }, "layers, 0 to the model's 2");
+  expect([](json& c) { c.erase("eagle_aux_hidden_state_layer_ids"); }, "the model has 2 layers, too few");
+  expect([](json& c) { c["eagle_aux_hidden_state_layer_ids"] = {0, 1}; }, "fc.weight");
+  expect([](json& c) { c["draft_vocab_size"] = 200; }, "it must be int64 [200]");
+  config.speculative.method = DraftMethod::eagle;
+  EXPECT_THAT(refusal(config), HasSubstr("is one of EAGLE-3; give the method eagle3"));
+  config.speculative.model = head_dir("eagle1_bf16");
+  EXPECT_EQ(refusal(config), "");
+  config.speculative.method = DraftMethod::eagle3;
+  EXPECT_THAT(refusal(config), HasSubstr("is none of EAGLE-3; give the method eagle"));
+  fs::remove(fs::path(dir.path()) / "model.safetensors");
+  write_text(fs::path(dir.path()) / "pytorch_model.bin", "x");
+  write_text(fs::path(dir.path()) / "config.json",
+             read_json(head_dir("eagle3_bf16") + "/config.json").dump());
+  config.speculative.model = std::string(dir.path());
+  EXPECT_THAT(refusal(config), testing::AllOf(HasSubstr("pickled"), HasSubstr("convert")));
+  config.speculative.model.clear();
+  config.speculative.method = DraftMethod::mtp;
+  EXPECT_THAT(refusal(config), HasSubstr("num_nextn_predict_layers"));
+}
+
+}  // namespace
+}  // namespace fovea
