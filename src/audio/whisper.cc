@@ -76,11 +76,11 @@ WhisperTokens find_whisper_tokens(const std::function<std::optional<int32_t>(con
 }
 
 Result<bool> is_multilingual_whisper(const std::string& dir) {
-  constexpr size_t kMaxFileBytes = 1 << 20;
+  constexpr size_t kMostConfigBytes = 1 << 20;
   const std::string file = dir + "/generation_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return true;
-  FOVEA_TRY(text, read_text_file(file, kMaxFileBytes));
+  FOVEA_TRY(text, read_text_file(file, kMostConfigBytes));
   FOVEA_TRY(root, parse_json_object(text, file));
   Status status;
   Fields fields(root, file, status);

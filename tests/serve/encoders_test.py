@@ -395,6 +395,9 @@ class CrossEncoders(unittest.TestCase):
         for path, body, param in (("/v1/score", {"text_1": "x"}, "text_2"), ("/v1/score", {"text_1": ["x", "y"], "text_2": ["x"]}, "text_1"),
                                   ("/v1/score", {"text_1": 1, "text_2": "x"}, "text_1"), ("/v1/score", {"text_1": "x", "data_1": "x", "text_2": "x"}, "data_1"),
                                   ("/v1/rerank", {"documents": ["x"]}, "query"), ("/v1/rerank", {"query": "x", "documents": []}, "documents"),
+                                  ("/v1/rerank", {"query": "x", "documents": [{"text": "x", "title": "y"}]}, "documents[0].title"),
+                                  ("/v1/rerank", {"query": "x", "documents": [{"txt": "x"}]}, "documents[0].txt"),
+                                  ("/v1/rerank", {"query": "x", "documents": [{"text": 1}]}, "documents[0].text"),
                                   ("/v1/rerank", {"query": "x", "documents": ["x", 1]}, "documents"), ("/v1/rerank", {"query": "x", "documents": ["x"], "top_n": -1}, "top_n"),
                                   ("/v1/rerank", {"query": "x", "documents": ["x"], "rank_fields": ["a"]}, "rank_fields")):
             answer = self.server.post(path, body)

@@ -43,11 +43,19 @@ void read_score(Fields& fields, ScoreRequest& out) {
 }
 
 void read_document(Fields& fields, const Json& value, const std::string& path, RerankRequest& out) {
-  const Json* text = value.object() ? value.find("text") : &value;
-  if (text == nullptr || text->string() == nullptr)
-    return fields.fail("documents", path + " is " + shown(value) +
-                                        R"(; it must be a string, or an object with a string "text")");
-  out.documents.push_back(*text->string());
+  std::string text;
+  if (value.string()) {
+    text = *value.string();
+  } else if (value.object()) {
+    Fields document(value, path);
+    if (!document.read("text", text)) document.fail("text", path + ".text is missing; it must be a string");
+    document.close(false);
+    fields.join(document);
+  } else {
+    fields.fail("documents",
+                path + " is " + shown(value) + R"(; it must be a string, or an object with a string "text")");
+  }
+  out.documents.push_back(std::move(text));
 }
 
 void read_rerank(Fields& fields, RerankRequest& out) {
