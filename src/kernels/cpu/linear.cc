@@ -221,14 +221,21 @@ int64_t panels_of_task(int64_t panels, int threads) {
   return size;
 }
 
-}  // namespace
+/// Parts of the rows that a block's tasks are divided into, where there are too few panels for all threads.
+int64_t row_parts(int64_t tasks, int64_t tiles, int threads) {
+  constexpr int64_t kTasksPerThread = 2;
+  if (threads == 1 || tasks == 0 || tasks >= threads) return 1;
+  return std::min(tiles, (kTasksPerThread * threads + tasks - 1) / tasks);
+}
 
-void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
-            const float* bias, ThreadPool& pool) {
+/// `start`: the chains begin at 0 rather than at y.
+void multiply(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y,
+              int64_t y_stride, const float* bias, bool start, ThreadPool& pool) {
   const LinearKernels& isa = kernels();
   const int64_t n = weight.n, k = weight.k, size = static_cast<int64_t>(size_of(weight.storage));
   const int64_t panels = (n + kPanel - 1) / kPanel;
   const int64_t task_panels = panels_of_task(panels, pool.size());
+  const int64_t tasks = (panels + task_panels - 1) / task_panels;
   const int64_t blocks = (m + kBlockRows - 1) / kBlockRows;
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t first = m * b / blocks, count = m * (b + 1) / blocks - first;
@@ -240,12 +247,15 @@ void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t 
       pack_x(x, x_stride, tiles, k, depth, buffer, pool);
       packed = buffer;
     }
+    const int64_t parts = row_parts(tasks, tiles.tiles, pool.size());
     const auto run_task = [&](int64_t task, int) {
-      const int64_t begin = task * task_panels, end = std::min(begin + task_panels, panels);
+      const int64_t begin = task / parts * task_panels, end = std::min(begin + task_panels, panels);
+      const int64_t part = task % parts, first_tile = tiles.tiles * part / parts;
+      const int64_t end_tile = tiles.tiles * (part + 1) / parts;
       const int64_t step = tiles.tiles == 1 ? end - begin : 1;
       for (int64_t k0 = 0; k0 == 0 || k0 < k; k0 += depth)
         for (int64_t panel = begin; panel < end; panel += step)
-          for (int64_t t = 0; t < tiles.tiles; ++t) {
+          for (int64_t t = first_tile; t < end_tile; ++t) {
             Block block;
             block.weight = weight.data + (panel * k + k0) * kPanel * size;
             block.panel_stride = k * kPanel * size;
@@ -256,12 +266,24 @@ void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t 
             block.y = y + (first + tiles.begin(t)) * y_stride + panel * kPanel;
             block.y_stride = y_stride;
             block.bias = bias && k0 + depth >= k ? bias + panel * kPanel : nullptr;
-            block.first = k0 == 0;
+            block.first = start && k0 == 0;
             isa.multiply(block, weight.storage);
           }
     };
-    pool.parallel_tasks((panels + task_panels - 1) / task_panels, run_task, work_of(weight, count));
+    pool.parallel_tasks(tasks * parts, run_task, work_of(weight, count));
   }
+}
+
+}  // namespace
+
+void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
+            const float* bias, ThreadPool& pool) {
+  multiply(weight, x, x_stride, m, y, y_stride, bias, true, pool);
+}
+
+void linear_add(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y,
+                int64_t y_stride, ThreadPool& pool) {
+  multiply(weight, x, x_stride, m, y, y_stride, nullptr, false, pool);
 }
 
 }  // namespace fovea

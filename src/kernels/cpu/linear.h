@@ -1,7 +1,7 @@
 #pragma once
 // y = x W^T + b. Weights are packed once, in their 16-bit form; activations and sums are fp32. Each output is
 // one chain of fused multiply-adds over k = 0 .. K - 1, whatever M, the tiles and the threads are (those
-// split N only): a row's result never depends on the other rows.
+// split N and M only): a row's result never depends on the other rows.
 #include <cstdint>
 
 #include "base/aligned.h"
@@ -54,5 +54,9 @@ class PackedMatrix {
 /// [n] or null. y must not overlap x.
 void linear(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y, int64_t y_stride,
             const float* bias, ThreadPool& pool);
+
+/// y[m][n] += sum_k x[m][k] W[n][k]: each output's chain begins with the value in y.
+void linear_add(const PackedView& weight, const float* x, int64_t x_stride, int64_t m, float* y,
+                int64_t y_stride, ThreadPool& pool);
 
 }  // namespace fovea

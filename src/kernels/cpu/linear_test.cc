@@ -157,6 +157,26 @@ TEST_P(LinearTest, IsOneChainOfProductsInOrder) {
   }
 }
 
+// linear_add() continues the chain from what is there.
+TEST_P(LinearTest, AddsToWhatIsThere) {
+  ThreadPool pool(3);
+  constexpr int64_t kM = 31, kN = 40, kFirst = 100, kK = 700;
+  const auto w = random_floats(kN * kK, 1), x = random_floats(kM * kK, 2);
+  std::vector<float> head, tail;
+  for (int64_t n = 0; n < kN; ++n) {
+    const float* row = w.data() + n * kK;
+    head.insert(head.end(), row, row + kFirst);
+    tail.insert(tail.end(), row + kFirst, row + kK);
+  }
+  for (const int64_t m : {int64_t{1}, kM}) {
+    std::vector<float> want(static_cast<size_t>(m * kN)), got(want.size());
+    linear(pack(w, kN, kK, DType::f32, pool), x.data(), kK, m, want.data(), kN, nullptr, pool);
+    linear(pack(head, kN, kFirst, DType::f32, pool), x.data(), kK, m, got.data(), kN, nullptr, pool);
+    linear_add(pack(tail, kN, kK - kFirst, DType::f32, pool), x.data() + kFirst, kK, m, got.data(), kN, pool);
+    EXPECT_EQ(got, want);
+  }
+}
+
 // A row alone, and in every company and on every number of threads, is the same bits.
 TEST_P(LinearTest, ARowDoesNotDependOnItsCompanyOrThreads) {
   constexpr int64_t kMostRows = 600, kN = 70, kK = 300;
