@@ -13,6 +13,7 @@
 #include "fovea/dtype.h"
 #include "fovea/engine_stats.h"
 #include "fovea/load_progress.h"
+#include "fovea/lora.h"
 #include "fovea/machine_floor.h"
 #include "fovea/result.h"
 #include "fovea/speculative.h"
@@ -66,6 +67,7 @@ struct EngineConfig {
   int max_logprobs = 20;           ///< maximum of a request's `logprobs` and `prompt_logprobs`; -1 = no limit
   std::string chat_template;       ///< a file or the text itself, instead of the model's; "" = the model's
   std::string chat_template_name;  ///< one of the model's templates; "" = chosen for each request
+  LoraConfig lora;                 ///< decoders on a CPU only
   LoadProgress load_progress;      ///< of the weights; may be null
   /// Called with lines about a GPU's memory: what the engine will take, part by part, before any of it is
   /// allocated, and what it has taken at the end; null = they are logged.
@@ -180,6 +182,7 @@ struct GenerateRequest {
   /// As SamplingParams::logprobs, for each prompt token after the first, given the tokens before it.
   std::optional<int> prompt_logprobs;
   bool last_logits = false;  ///< return the full logits row of the last prompt token
+  std::string lora;          ///< the name of a loaded adapter; "" = none
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
@@ -307,6 +310,15 @@ class Engine {
   virtual Result<std::string> apply_chat_template(const ChatRequest& request) const = 0;
   /// Request defaults: generation_config.json over the library's.
   virtual SamplingParams default_sampling() const = 0;
+
+  /// The loaded adapters, sorted by name. This and the next two functions are thread-safe.
+  virtual std::vector<LoraInfo> loras() const { return {}; }
+  /// Reads an adapter, for requests that are submitted afterwards. Errors: not LoraConfig::on(), its name is
+  /// in use or empty, too many are loaded, or its files don't fit the model.
+  virtual Status load_lora(const LoraModule&) { return unsupported("the engine takes no LoRA adapters"); }
+  /// Requests that have been submitted finish with it; its memory is freed after the last one. An unknown
+  /// name is an error.
+  virtual Status unload_lora(const std::string&) { return unsupported("the engine takes no LoRA adapters"); }
 };
 
 struct EngineDevice {

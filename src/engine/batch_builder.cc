@@ -16,10 +16,20 @@ int32_t token_at(const ScheduledChunk& chunk, int position) {
 
 }  // namespace
 
+void BatchBuilder::add_lora(const LoraAdapter& adapter, size_t first_row, size_t first_logit_row) {
+  auto group = std::ranges::find(lora_, &adapter, &LoraGroup::adapter);
+  if (group == lora_.end()) group = lora_.insert(lora_.end(), LoraGroup{&adapter, {}, {}});
+  for (size_t row = first_row; row < token_ids_.size(); ++row)
+    group->rows.push_back(static_cast<int32_t>(row));
+  for (size_t row = first_logit_row; row < logit_rows_.size(); ++row)
+    group->logit_rows.push_back(static_cast<int32_t>(row));
+}
+
 void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) {
   for (auto* v : {&token_ids_, &positions_, &logit_rows_, &q_offsets_, &kv_lens_, &prefill_offsets_})
     v->clear();
   slots_.clear();
+  lora_.clear();
   num_decodes_ = decode_rows_ = 0;
   q_offsets_.push_back(0);
   size_t stride = 1;
@@ -31,6 +41,7 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
       num_decodes_ += chunk.batch_seqs();
       decode_rows_ += chunk.count;
     }
+    const size_t first_row = token_ids_.size(), first_logit_row = logit_rows_.size();
     for (int position = chunk.first; position < chunk.end(); ++position) {
       if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
       token_ids_.push_back(token_at(chunk, position));
@@ -42,6 +53,7 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
         kv_lens_.push_back(position + 1);
       }
     }
+    if (sequence.lora) add_lora(*sequence.lora, first_row, first_logit_row);
     stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
   }
   for (size_t b = static_cast<size_t>(num_decodes_); b < q_offsets_.size(); ++b)

@@ -28,14 +28,22 @@ class BatchBuilder {
   PhaseSplit split() const { return {num_decodes_, decode_rows_, prefill_offsets_}; }
   int num_logit_rows() const { return static_cast<int>(logit_rows_.size()); }
   /// All fields except `attention` and `kv`.
-  ForwardInput input() const { return {token_ids_, positions_, slots_, logit_rows_}; }
+  ForwardInput input() const {
+    ForwardInput input{token_ids_, positions_, slots_, logit_rows_};
+    input.lora = lora_.empty() ? nullptr : &lora_;
+    return input;
+  }
 
  private:
+  /// Adds the rows [first, end of the arrays) of a sequence with an adapter.
+  void add_lora(const LoraAdapter& adapter, size_t first_row, size_t first_logit_row);
+
   std::vector<int32_t> token_ids_, positions_, logit_rows_, q_offsets_, kv_lens_, page_table_;
   std::vector<int32_t> prefill_offsets_;
   std::vector<int64_t> slots_;
   BatchMeta meta_;
   EncoderBatch encoder_;
+  LoraBatch lora_;
   int num_decodes_ = 0, decode_rows_ = 0;
 };
 

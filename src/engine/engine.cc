@@ -51,6 +51,9 @@ class EngineImpl final : public Engine {
     return setup_->chat.render(request);
   }
   SamplingParams default_sampling() const override;
+  std::vector<LoraInfo> loras() const override { return setup_->loras->list(); }
+  Status load_lora(const LoraModule& module) override { return setup_->loras->load(module); }
+  Status unload_lora(const std::string& name) override { return setup_->loras->unload(name); }
 
  private:
   Result<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens, size_t most) const;
@@ -231,11 +234,17 @@ Result<std::vector<std::unique_ptr<Request>>> EngineImpl::make_answers(GenerateR
   if (priority != 0 && setup_->scheduler.policy != SchedulingPolicy::priority)
     return invalid("priority is " + std::to_string(priority) +
                    ", but requests are served in arrival order; start with --scheduling-policy priority");
+  std::shared_ptr<const LoraAdapter> lora;
+  if (!request.lora.empty()) {
+    FOVEA_TRY(found, setup_->loras->find(request.lora));
+    lora = std::move(found);
+  }
   FOVEA_TRY(encoder, take_encoder_input(request, setup_->model_config));
   FOVEA_TRY(answers, Request::create(std::move(request), sink, setup_->context));
   for (auto& answer : answers) {
     answer->sequence.priority = priority;
     answer->sequence.encoder = encoder;
+    answer->sequence.lora = lora;
   }
   return answers;
 }

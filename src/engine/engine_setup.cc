@@ -87,12 +87,14 @@ Status EngineSetup::open(const EngineConfig& config) {
       FOVEA_LOG(warning) << "latent attention on a GPU is experimental: its tests have run on CPUs only";
     }
   }
+  FOVEA_RETURN_IF_ERROR(check_lora(config.lora, model_config, device_.kind == DeviceKind::cpu));
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
   FOVEA_RETURN_IF_ERROR(check_speculative(config));
   FOVEA_RETURN_IF_ERROR(read_draft_head(config));
   FOVEA_RETURN_IF_ERROR(load_text(config));
+  FOVEA_RETURN_IF_ERROR(load_loras(config.lora));
   pool = std::make_unique<ThreadPool>(config.threads);
   stream = std::make_unique<Stream>(*pool);
   info.threads = pool->size();
@@ -223,6 +225,15 @@ int EngineSetup::rows_alike(const EngineConfig& config) const {
   return rows;
 }
 
+/// Before the weights, because it is quick and may fail.
+Status EngineSetup::load_loras(const LoraConfig& config) {
+  loras = std::make_unique<LoraTable>(config, lora_shape(model_config));
+  for (const LoraModule& module : config.modules)
+    FOVEA_RETURN_IF_ERROR(loras->load(module));
+  scheduler.max_loras = config.max_loras;
+  return {};
+}
+
 Status EngineSetup::load_text(const EngineConfig& config) {
   auto loaded = Tokenizer::load(info.model_dir);
   if (loaded) {
@@ -296,6 +307,7 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   info.weight_bytes = model->weight_bytes();
   info.weight_bytes_per_token = model->weight_bytes_per_token();
   if (head_) FOVEA_RETURN_IF_ERROR(model->keep_hidden(head_->hidden));
+  if (config.lora.on()) FOVEA_RETURN_IF_ERROR(model->allow_lora(config.lora.max_rank));
   FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options(config)));
   runner = std::move(created);
   return {};

@@ -8,6 +8,7 @@
 #include "engine/device_executor.h"
 #include "engine/engine_gpu.h"
 #include "engine/head_drafter.h"
+#include "engine/lora_table.h"
 #include "engine/memory_bill.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
@@ -36,6 +37,7 @@ class EngineSetup {
   std::unique_ptr<Tokenizer> tokenizer;             ///< null: the model has none
   std::unique_ptr<ConstraintCompiler> constraints;  ///< null without a tokenizer
   ChatPrompt chat;
+  std::unique_ptr<LoraTable> loras;
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<KvCache> kv;
@@ -56,6 +58,7 @@ class EngineSetup {
   int rows_alike(const EngineConfig& config) const;
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
   Status load_text(const EngineConfig& config);
+  Status load_loras(const LoraConfig& config);
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   ModelRunner::Options runner_options(const EngineConfig& config) const;
   std::vector<KvGroup> groups_of_cache() const;

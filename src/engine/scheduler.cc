@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -325,11 +326,21 @@ void Scheduler::add_to_step(const ScheduledChunk& chunk) {
 }
 
 /// False when the first waiting sequence cannot be admitted; no other overtakes it.
+/// Whether the running sequences would not have too many adapters with it.
+bool Scheduler::room_for_lora(const Sequence& sequence) const {
+  if (!sequence.lora || config_.max_loras == 0) return true;
+  std::set<const LoraAdapter*> adapters;
+  for (const Sequence* other : running_)
+    if (other->lora) adapters.insert(other->lora.get());
+  return adapters.contains(sequence.lora.get()) || adapters.size() < static_cast<size_t>(config_.max_loras);
+}
+
 bool Scheduler::admit_first() {
   if (line_.empty() || running() >= config_.max_running || budget_ <= 0 || spare_seqs_ <= 0) return false;
   Sequence* sequence = line_.first();
   if (sequence->encoder_len() > encoder_budget_) return false;
   if (config_.whole_prompts && sequence->prompt_len > budget_) return false;
+  if (!room_for_lora(*sequence)) return false;
   if (!try_admit(*sequence)) {
     short_of_pages_ = sequence;
     return false;
@@ -452,10 +463,14 @@ void Scheduler::commit(const ScheduledChunk& chunk) {
 std::span<const int32_t> Scheduler::key_of(const Sequence& sequence, size_t count) {
   const int prompt_pages = sequence.prompt_len / config_.page_size;
   const auto shared = static_cast<size_t>(prompt_pages) * static_cast<size_t>(config_.page_size);
-  if (!config_.phases_differ || count <= shared) return std::span(sequence.tokens).first(count);
-  const auto number = static_cast<int32_t>(sequence.arrival & 0x7fffffff);
-  key_.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(shared));
-  key_.resize(count, -1 - number);
+  const bool by_phase = config_.phases_differ && count > shared;
+  if ((!by_phase && !sequence.lora) || count == 0) return std::span(sequence.tokens).first(count);
+  const auto own = -1 - static_cast<int32_t>(sequence.arrival & 0x7fffffff);
+  const size_t common = by_phase ? shared : count;
+  key_.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(common));
+  if (sequence.lora && common > 0)
+    key_.front() = adapter_keys_.key(sequence.lora->number, key_.front()).value_or(own);
+  key_.resize(count, own);
   return key_;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/adapter_keys.h"
 #include "engine/fair_line.h"
 #include "engine/sequence.h"
 #include "fovea/engine.h"
@@ -47,6 +48,7 @@ struct SchedulerConfig {
   int max_seq_len = 0;  ///< tokens of the longest sequence
   int window = 0;  ///< most keys that a query sees in any layer, its own included; 0 = some layer sees all
   int max_encoder_len = 0;  ///< rows of the longest encoder input; 0 = no encoder
+  int max_loras = 0;        ///< different adapters among the running sequences; 0 = no limit
   /// Admission leaves every running sequence room for this many tokens, so at least this many decode steps
   /// run before a preemption.
   int watermark = 32;
@@ -160,6 +162,7 @@ class Scheduler {
   void commit(const ScheduledChunk& chunk);
   void preempt(Sequence& sequence);
   void retire(Sequence& sequence);
+  bool room_for_lora(const Sequence& sequence) const;
   std::span<const int32_t> key_of(const Sequence& sequence, size_t count);
   void store_prefix(Sequence& sequence, int computed);
   void forget_answer(const Sequence& sequence);
@@ -182,6 +185,7 @@ class Scheduler {
   size_t decodes_ = 0;        // of step_, at its front
   int spare_seqs_ = 0;        // sequences of the batch, beyond one for each that runs, that the step may have
   std::vector<int32_t> key_;  // the last key_of()
+  AdapterKeys adapter_keys_;
   uint64_t arrivals_ = 0;
   bool preempted_ = false;                    // in this step, to free pages
   bool must_wait_ = false;                    // the next sequence to preempt is not preemptible

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 
 #include "engine/batch_builder.h"
@@ -335,6 +337,72 @@ TEST(SchedulerTest, TheLastPromptTokenIsAlwaysComputed) {
   h.step();
   EXPECT_EQ(h.finished(), 2);
   EXPECT_EQ(h.last()->cached_tokens, 2);  // one page of two: the second page holds the last token
+}
+
+std::shared_ptr<const LoraAdapter> adapter(uint64_t number) {
+  auto made = std::make_shared<LoraAdapter>();
+  made->number = number;
+  return made;
+}
+
+TEST(SchedulerTest, APrefixIsThatOfOneAdapter) {
+  for (const int page_size : {1, 2}) {
+    Scheduler scheduler(config_of(4, 16, page_size, 64));
+    const auto hits = [&](std::shared_ptr<const LoraAdapter> lora) {
+      Sequence sequence;
+      sequence.tokens = {1, 2, 1, 2, 1, 2, 1};
+      sequence.prompt_len = 7;
+      sequence.logits_from = 6;
+      sequence.lora = std::move(lora);
+      scheduler.add(&sequence);
+      EXPECT_EQ(scheduler.schedule().size(), 1u);
+      scheduler.commit();
+      scheduler.remove(&sequence);
+      return sequence.cached_tokens;
+    };
+    const auto a = adapter(1), b = adapter(2);
+    for (const auto& lora : {std::shared_ptr<const LoraAdapter>(), a, b})
+      EXPECT_EQ(hits(lora), 0);
+    for (const auto& lora : {b, std::shared_ptr<const LoraAdapter>(), a})
+      EXPECT_EQ(hits(lora), 6);
+    EXPECT_EQ(hits(adapter(3)), 0);
+  }
+}
+
+TEST(SchedulerTest, MoreAdaptersThanAStepMayHaveWait) {
+  SchedulerConfig config = config_of(8, 64, 2, 64);
+  config.max_loras = 2;
+  Scheduler scheduler(config);
+  std::array<Sequence, 6> all;
+  const std::array adapters = {adapter(1), adapter(2), std::shared_ptr<const LoraAdapter>(),
+                               adapter(1), adapter(3), std::shared_ptr<const LoraAdapter>()};
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].id = i;
+    all[i].tokens = {1, 2, 1};
+    all[i].prompt_len = 3;
+    all[i].logits_from = 2;
+    all[i].lora = i == 3 ? all[0].lora : adapters[i];
+    scheduler.add(&all[i]);
+  }
+  EXPECT_EQ(scheduler.schedule().size(), 4u);
+  scheduler.commit();
+  EXPECT_EQ(scheduler.waiting(), 2);
+  scheduler.remove(&all[1]);
+  for (const size_t i : {size_t{0}, size_t{2}, size_t{3}})
+    all[i].tokens.push_back(2);
+  EXPECT_EQ(scheduler.schedule().size(), 5u);
+  scheduler.commit();
+  EXPECT_EQ(scheduler.waiting(), 0);
+}
+
+TEST(AdapterKeys, AreDifferentForDifferentPairs) {
+  AdapterKeys keys;
+  std::set<int32_t> seen;
+  for (const uint64_t number : {1, 2, 3})
+    for (const int32_t token : {0, 1, 500'000})
+      EXPECT_TRUE(seen.insert(*keys.key(number, token)).second);
+  EXPECT_EQ(keys.key(2, 1), keys.key(2, 1));
+  EXPECT_GE(*seen.begin(), AdapterKeys::kFirst);
 }
 
 TEST(SchedulerTest, GeneratedTokensAreCachedForTheNextTurn) {

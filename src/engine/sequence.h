@@ -10,6 +10,7 @@
 #include "engine/encoder_input.h"
 
 #include "kv/radix_tree.h"
+#include "ops/lora.h"
 
 namespace fovea {
 
@@ -30,6 +31,7 @@ struct Sequence {
   std::vector<int32_t> drafts;                  ///< may follow `tokens`; verified by the next step
   std::string client;                           ///< clients get equal shares
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
+  std::shared_ptr<const LoraAdapter> lora;      ///< null = none
 
   // Scheduler state.
   uint64_t arrival = 0;          ///< arrival number, over all sequences ever added

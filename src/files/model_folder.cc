@@ -82,7 +82,7 @@ Result<std::string> find_config(const std::string& dir) {
   return not_found(file + ": missing; --model must name a directory in Hugging Face format" + also);
 }
 
-Result<std::string> resolve_model_dir(const std::string& name) {
+Result<std::string> resolve_model_dir(const std::string& name, const std::string& needs) {
   if (is_directory(name)) return name;
   std::error_code error, ignored;
   const bool is_there = fs::exists(name, error);
@@ -118,8 +118,8 @@ Result<std::string> resolve_model_dir(const std::string& name) {
   if (!is_hub_name(commit))
     return invalid(repo + "/refs/main: \"" + printable(commit) + "\" is not a commit name" + download);
   const std::string snapshot = repo + "/snapshots/" + commit;
-  if (!is_directory(snapshot) || !fs::exists(snapshot + "/config.json", ignored))
-    return not_found("model " + name + ": " + snapshot + " has no config.json; the download is incomplete" +
+  if (!is_directory(snapshot) || !fs::exists(snapshot + "/" + needs, ignored))
+    return not_found("model " + name + ": " + snapshot + " has no " + needs + "; the download is incomplete" +
                      download);
   return snapshot;
 }

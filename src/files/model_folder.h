@@ -16,8 +16,10 @@ bool is_hub_name(std::string_view name);
 bool is_hub_id(std::string_view name);
 
 /// Resolves a directory (returned unchanged) or a hub id ("Qwen/Qwen3-0.6B") in
-/// hub_cache_folder(). Nothing is downloaded; the error explains how to get the files.
-Result<std::string> resolve_model_dir(const std::string& name_or_path);
+/// hub_cache_folder(). Nothing is downloaded; the error explains how to get the files. A hub id's folder must
+/// have the file `needs`.
+Result<std::string> resolve_model_dir(const std::string& name_or_path,
+                                      const std::string& needs = "config.json");
 
 /// DIR/config.json; errors distinguish missing files from missing permission, and name GGUF files.
 Result<std::string> find_config(const std::string& dir);

@@ -78,6 +78,7 @@ class Decoder final : public Model {
   Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
   int64_t placed_bytes(Ops& ops) const override;
   int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const override;
+  Status allow_lora(int max_rank) override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
@@ -143,7 +144,7 @@ int64_t Decoder::placed_bytes(Ops& ops) const {
 }
 
 int64_t Decoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
-  const DecoderLimits limits{max_tokens, max_logit_rows, limits_.hidden};
+  const DecoderLimits limits{max_tokens, max_logit_rows, limits_.hidden, limits_.lora_rank};
   if (!memory_.empty()) return static_cast<int64_t>(arena_bytes(ops, placed_, limits));
   WeightPlacement placement = WeightPlacement::measure(ops);
   return static_cast<int64_t>(arena_bytes(ops, measured(placement), limits));
@@ -168,6 +169,16 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
   return dry.peak();
 }
 
+Status Decoder::allow_lora(int max_rank) {
+  FOVEA_CHECK(!arena_ && max_rank > 0);
+  if (config_.mla) return Model::allow_lora(max_rank);
+  if (!ops_->supports_lora())
+    return unsupported("LoRA adapters run on the CPU only so far, not on " +
+                       std::string(ops_->device().name()) + "; start with --device cpu, or without them");
+  limits_.lora_rank = max_rank;
+  return {};
+}
+
 int64_t Decoder::reserve(int max_tokens, int max_logit_rows) {
   FOVEA_CHECK(max_tokens > 0 && max_logit_rows > 0 && !placed_.layers.empty());
   limits_.max_tokens = max_tokens;
@@ -189,6 +200,7 @@ Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream
   FOVEA_CHECK(placed_.draft.has_value() == (input.states != nullptr));
   FOVEA_CHECK(limits_.hidden.empty() || input.hidden != nullptr);
   if (input.states != nullptr) step.states = host_tensor(input.states, tokens, input.states_width);
+  step.lora = input.lora;
   const auto rows = static_cast<int64_t>(input.logit_rows.size());
   const int64_t kept = placed_.draft ? rows : tokens;
   for (size_t i = 0; i < limits_.hidden.size(); ++i)
@@ -198,6 +210,7 @@ Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream
 
 Status Decoder::forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) {
   FOVEA_CHECK(arena_ && step.attention && step.kv && &step.kv->device() == &ops_->device());
+  FOVEA_CHECK(step.lora == nullptr || limits_.lora_rank > 0);
   OpQueue queue(*ops_, stream);
   decoder_forward(config_, placed_, limits_, step, logits, *arena_, queue);
   return queue.status();

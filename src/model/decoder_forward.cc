@@ -20,6 +20,7 @@ class Forward {
         max_rows_(limits.max_tokens),
         max_logit_rows_(std::min(limits.max_tokens, limits.max_logit_rows)),
         hidden_(limits.hidden),
+        limits_lora_(limits.lora_rank),
         step_(step),
         arena_(arena),
         q_(queue),
@@ -33,6 +34,7 @@ class Forward {
     x_ = f32_rows(c_.hidden_size);
     normed_ = activations(c_.hidden_size);
     branch_ = activations(c_.hidden_size);
+    if (limits_lora_ > 0) lora_scratch_ = arena_.take(ElementType::f32, {lora_floats()});
     if (q_.activations() != ElementType::f32)
       kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
     if (c_.sparse) chosen_ = arena_.take(ElementType::i32, {max_rows_, c_.sparse_topk}).first_rows(rows_);
@@ -65,7 +67,7 @@ class Forward {
       else
         attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
-      mlp(layer, input);
+      mlp(layer, static_cast<int>(i), input);
       input = add_branch(layer.mlp_output_norm,
                          i + 1 == w_.layers.size() ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
     }
@@ -180,6 +182,7 @@ class Forward {
       const Arena::Scope inner(arena_);
       const Tensor qkv = activations(a.qkv.n);
       q_.linear(a.qkv, input, qkv, "qkv");
+      lora(layer, LoraSite::qkv, input, qkv);
       q_.norm_rope_append(attention_input(a, layer, qkv));
       q_.call([&](Stream& stream) {
         return step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
@@ -187,6 +190,7 @@ class Forward {
     }
     if (last) heads = keep_logit_rows(heads);
     q_.linear(a.out, heads, branch_, "o");
+    lora(layer, LoraSite::o, heads, branch_);
   }
 
   /// The same with latent attention, absorbed: keys' up-projections on the queries, values' on the result.
@@ -317,6 +321,7 @@ class Forward {
   /// Keeps only rows whose logits are wanted, in x and in the attention's output, which is returned.
   Tensor keep_logit_rows(const Tensor& heads) {
     const int64_t kept = step_.logit_rows.size(0);
+    kept_ = true;
     if (kept == rows_) return heads;  // ascending, so all of them
     const Tensor kept_heads = take_rows(q_.activations(), max_logit_rows_, heads.size(1)).first_rows(kept);
     q_.gather_rows(heads, step_.logit_rows, kept_heads);
@@ -335,13 +340,40 @@ class Forward {
     return kept_heads;
   }
 
-  void mlp(const PlacedLayer& layer, const Tensor& input) {
+  /// y += the shares of the step's adapters.
+  void lora(int layer, LoraSite site, const Tensor& x, const Tensor& y) {
+    if (step_.lora == nullptr) return;
+    for (const LoraGroup& group : *step_.lora)
+      if (const LoraWeights& weights = group.adapter->at(layer, site); !weights.empty())
+        q_.add_lora(weights, kept_ ? group.logit_rows : group.rows, x, y, lora_scratch_);
+  }
+  bool has_lora(int layer, LoraSite site) const {
+    return step_.lora != nullptr && std::ranges::any_of(*step_.lora, [&](const LoraGroup& group) {
+             return !group.adapter->at(layer, site).empty();
+           });
+  }
+  int64_t lora_floats() const {
+    const int64_t heads = int64_t{c_.num_heads} * c_.head_dim;
+    const int64_t k = std::max<int64_t>({c_.hidden_size, heads, c_.intermediate_size});
+    const int64_t n = std::max<int64_t>({c_.hidden_size, heads + 2 * int64_t{c_.num_kv_heads} * c_.head_dim,
+                                         2 * int64_t{c_.intermediate_size}});
+    return lora_scratch(kLoraModules * limits_lora_, k, n);
+  }
+
+  void mlp(const PlacedLayer& layer, int index, const Tensor& input) {
     if (layer.moe) return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_);
     const Arena::Scope scope(arena_);
     const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();
     const Tensor act = activations(layer.mlp.down.k);
-    q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act, "gate_up");
+    if (has_lora(index, LoraSite::gate_up)) {
+      q_.linear(layer.mlp.gate_up, input, wide, "gate_up");
+      lora(index, LoraSite::gate_up, input, wide);
+      q_.gated_activate(layer.activation, wide, act);
+    } else {
+      q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act, "gate_up");
+    }
     q_.linear(layer.mlp.down, act, branch_, "down");
+    lora(index, LoraSite::down, act, branch_);
   }
 
   /// x += after(branch). Returns before(x), the input of the next branch; norms that the model lacks are
@@ -360,10 +392,13 @@ class Forward {
   const PlacedDecoder& w_;
   const int64_t max_rows_, max_logit_rows_;
   const std::vector<int>& hidden_;
+  const int limits_lora_;
   const StepTensors& step_;
   Arena& arena_;
   OpQueue& q_;
   int64_t rows_;
+  bool kept_ = false;           // rows are those of step_.logit_rows
+  Tensor lora_scratch_;         // f32; empty without adapters
   Tensor x_, normed_, branch_;  // [rows, hidden]; x_ is f32
   Tensor kept_x_;  // f32 [max_logit_rows, hidden]: x_ of the last block; empty where normed_ has its type
   std::array<RopeTable, kMaxRopes> ropes_;

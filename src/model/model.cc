@@ -122,6 +122,11 @@ int64_t Model::activation_bytes(Ops&, int, int) const {
   FOVEA_CHECK(false);
 }
 
+Status Model::allow_lora(int) {
+  return unsupported(config().architecture +
+                     " can't have LoRA adapters; decoders can, except those with latent attention");
+}
+
 Status Model::place(Ops& ops, Stream& stream) {
   return place(ops, stream, {});
 }

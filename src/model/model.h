@@ -13,6 +13,7 @@
 #include "kv/kv_cache.h"
 #include "model/config.h"
 #include "model/kv_scales.h"
+#include "ops/lora.h"
 #include "tensor/tensor.h"
 
 namespace fovea {
@@ -40,7 +41,8 @@ struct ForwardInput {
   const BatchMeta* batch = nullptr;  ///< the rows' sequences; needed by sparse attention
   const float* states = nullptr;     ///< draft heads: [T, states_width], to continue
   int64_t states_width = 0;
-  float* hidden = nullptr;  ///< receives keep_hidden()'s: [states][T, or R of heads, hidden]
+  float* hidden = nullptr;          ///< receives keep_hidden()'s: [states][T, or R of heads, hidden]
+  const LoraBatch* lora = nullptr;  ///< null = all rows without adapter; only with allow_lora()
 };
 
 /// ForwardInput for forward_tensors(): the arrays are on the model's device, with the same integer types.
@@ -52,6 +54,7 @@ struct StepTensors {
   const BatchMeta* batch = nullptr;    ///< likewise
   Tensor states = {};                  ///< f32 [T, width]; empty = no draft head
   std::vector<Tensor> hidden = {};     ///< f32 [T, or R of heads, hidden] of each kept
+  const LoraBatch* lora = nullptr;     ///< as ForwardInput::lora
 };
 
 /// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of
@@ -114,6 +117,10 @@ class Model {
   /// the model has none. They live as long as the model.
   virtual const LinearWeight* embedding_weight() const { return nullptr; }
   virtual const LinearWeight* head_weight() const { return nullptr; }
+
+  /// Steps may have adapters of modules of at most this rank. Call it before reserve(). Errors: the model's
+  /// layers can't have them.
+  virtual Status allow_lora(int max_rank);
 
   /// Allocates activations for this many rows, once; forward() allocates nothing else. Returns their bytes.
   virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;

@@ -96,6 +96,11 @@ void gated_linear_on_cpu(const LinearWeight& gate_up, const GatedActivation& act
                          int64_t out_stride, ThreadPool& pool) {
   const int64_t width = gate_up.n / 2;
   linear(packed_view(gate_up), x, x_stride, rows, wide, wide_stride, gate_up.bias.as<float>(), pool);
+  gated_activate_on_cpu(activation, wide, wide_stride, rows, width, out, out_stride, pool);
+}
+
+void gated_activate_on_cpu(const GatedActivation& activation, const float* wide, int64_t wide_stride,
+                           int64_t rows, int64_t width, float* out, int64_t out_stride, ThreadPool& pool) {
   if (activation.limit > 0)
     clamped_swiglu(wide, wide + width, wide_stride, activation.limit, out, out_stride, rows, width, pool);
   else

@@ -15,5 +15,8 @@ int64_t cpu_expert_scratch(const ExpertWeights& weights, int experts_per_token, 
 void gated_linear_on_cpu(const LinearWeight& gate_up, const GatedActivation& activation, const float* x,
                          int64_t x_stride, int64_t rows, float* wide, int64_t wide_stride, float* out,
                          int64_t out_stride, ThreadPool& pool);
+/// gated_activate() likewise: wide [rows, 2 width], out [rows, width].
+void gated_activate_on_cpu(const GatedActivation& activation, const float* wide, int64_t wide_stride,
+                           int64_t rows, int64_t width, float* out, int64_t out_stride, ThreadPool& pool);
 
 }  // namespace fovea

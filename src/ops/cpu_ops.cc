@@ -231,6 +231,21 @@ class CpuOps final : public Ops {
     return {};
   }
 
+  Status gated_activate(const GatedActivation& activation, const Tensor& wide, const Tensor& out,
+                        Stream& stream) override {
+    gated_activate_on_cpu(activation, wide.as<float>(), wide.stride(0), wide.size(0), out.size(1),
+                          out.as<float>(), out.stride(0), stream.pool());
+    return {};
+  }
+
+  bool supports_lora() const override { return true; }
+  Status add_lora(const LoraWeights& weights, std::span<const int32_t> rows, const Tensor& x, const Tensor& y,
+                  const Tensor& scratch, Stream& stream) override {
+    apply_lora(weights, rows, x.as<float>(), x.stride(0), y.as<float>(), y.stride(0), scratch.as<float>(),
+               stream.pool());
+    return {};
+  }
+
   Status activate(Activation f, const Tensor& x, Stream& stream) override {
     auto* rows = x.as<float>();
     fovea::activate(f, rows, x.stride(0), rows, x.stride(0), x.size(0), x.size(1), stream.pool());

@@ -90,6 +90,26 @@ void OpQueue::gated_linear(const LinearWeight& gate_up, const GatedActivation& a
       [&](Stream& stream) { return ops_.gated_linear(gate_up, activation, x, wide, out, stream); });
 }
 
+void OpQueue::gated_activate(const GatedActivation& activation, const Tensor& wide, const Tensor& out) {
+  const int64_t rows = wide.size(0), width = out.size(1);
+  FOVEA_CHECK(act_rows(wide, rows, 2 * width) && act_rows(out, rows, width));
+  run(
+      "gated_activate", [&] { return rows_work({&wide, &out}); },
+      [&](Stream& stream) { return ops_.gated_activate(activation, wide, out, stream); });
+}
+
+void OpQueue::add_lora(const LoraWeights& weights, std::span<const int32_t> rows, const Tensor& x,
+                       const Tensor& y, const Tensor& scratch) {
+  FOVEA_CHECK(ops_.supports_lora() && act_rows(x, x.size(0), weights.a.k()));
+  FOVEA_CHECK(act_rows(y, x.size(0), y.size(1)) && (rows.empty() || rows.back() < x.size(0)));
+  for (const LoraWeights::Module& module : weights.modules)
+    FOVEA_CHECK(module.first_output + module.b.n() <= y.size(1) &&
+                scratch.elements() >= lora_scratch(weights.a.n(), weights.a.k(), module.b.n()));
+  run(
+      "lora", [&] { return lora_work(weights, static_cast<int64_t>(rows.size())); },
+      [&](Stream& stream) { return ops_.add_lora(weights, rows, x, y, scratch, stream); });
+}
+
 void OpQueue::activate(Activation f, const Tensor& x) {
   FOVEA_CHECK(act_rows(x, x.size(0), x.size(1)));
   run(

@@ -39,6 +39,9 @@ class OpQueue {
   void gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                     const Tensor& wide, const Tensor& out, const char* name = "gated_linear");
   void activate(Activation f, const Tensor& x);
+  void gated_activate(const GatedActivation& activation, const Tensor& wide, const Tensor& out);
+  void add_lora(const LoraWeights& weights, std::span<const int32_t> rows, const Tensor& x, const Tensor& y,
+                const Tensor& scratch);
   void head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
                    const char* name = "head_linear");
   void norm_rope_append(const AttentionInput& input);

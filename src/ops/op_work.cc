@@ -51,6 +51,18 @@ profile::OpWork head_linear_work(std::span<const LinearWeight> weights, const Te
   return work;
 }
 
+profile::OpWork lora_work(const LoraWeights& weights, int64_t rows) {
+  const auto count = static_cast<double>(rows), k = static_cast<double>(weights.a.k());
+  profile::OpWork work{static_cast<double>(weights.bytes()) + 4 * count * k,
+                       2 * count * k * static_cast<double>(weights.a.n())};
+  for (const LoraWeights::Module& module : weights.modules) {
+    const auto n = static_cast<double>(module.b.n());
+    work.bytes += 8 * count * n;
+    work.flops += 2 * count * n * static_cast<double>(module.b.k());
+  }
+  return work;
+}
+
 profile::OpWork latent_append_work(const LatentInput& in) {
   const double rotated = static_cast<double>(in.q.size(0) * in.q.size(1)) * 2 *
                          static_cast<double>(in.rope.cos.size(1)) * static_cast<double>(size_of(in.q.dtype));

@@ -22,6 +22,9 @@ profile::OpWork append_work(const AttentionInput& in);
 /// All heads' matrices, x and y once.
 profile::OpWork head_linear_work(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y);
 
+/// The matrices, and x and y of as many rows.
+profile::OpWork lora_work(const LoraWeights& weights, int64_t rows);
+
 /// The queries' rotated parts, and the records, read and written.
 profile::OpWork latent_append_work(const LatentInput& in);
 

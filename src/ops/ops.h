@@ -20,6 +20,7 @@
 #include "fovea/result.h"
 #include "kernels/cpu/activation.h"
 #include "ops/linear_weight.h"
+#include "ops/lora.h"
 #include "ops/moe_router.h"
 #include "tensor/buffer.h"
 
@@ -223,6 +224,20 @@ class Ops {
   /// without needs_wide().
   virtual Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                               const Tensor& wide, const Tensor& out, Stream& stream) = 0;
+
+  /// The second half of gated_linear(): out act [T, n / 2] = activation of wide act [T, n]. Only with
+  /// supports_lora().
+  virtual Status gated_activate(const GatedActivation&, const Tensor&, const Tensor&, Stream&) {
+    FOVEA_CHECK(false);
+  }
+  /// Whether add_lora() can be called.
+  virtual bool supports_lora() const { return false; }
+  /// y act [T, n] += the adapter's share of x act [T, k], for `rows` of both, as apply_lora(). `scratch` f32
+  /// [lora_scratch()].
+  virtual Status add_lora(const LoraWeights&, std::span<const int32_t>, const Tensor&, const Tensor&,
+                          const Tensor&, Stream&) {
+    FOVEA_CHECK(false);
+  }
 
   /// x act [T, dim] = f(x): of an MLP without a gate.
   virtual Status activate(Activation f, const Tensor& x, Stream& stream) = 0;

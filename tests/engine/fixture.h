@@ -47,6 +47,7 @@ struct Answer {
   RequestOutput last;
   std::string text;
   std::vector<int32_t> ids;
+  std::vector<TokenLogprobs> logprobs;
   int outputs = 0;
 };
 
@@ -54,6 +55,7 @@ inline OutputSink collect(std::shared_ptr<Answer> answer) {
   return [answer](const RequestOutput& output) {
     answer->text += output.text;
     answer->ids.insert(answer->ids.end(), output.token_ids.begin(), output.token_ids.end());
+    answer->logprobs.insert(answer->logprobs.end(), output.logprobs.begin(), output.logprobs.end());
     answer->last = output;
     ++answer->outputs;
   };
