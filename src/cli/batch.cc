@@ -205,7 +205,7 @@ Status submit_row(const RowSource& source, const Batch& batch, const OutputFile&
 }  // namespace
 
 Status run_batch(Engine& engine, RowSource& source, const Batch& batch, OutputFile& output) {
-  FOVEA_RETURN_IF_ERROR(output.begin(run_settings(batch.what, engine.info())));
+  FOVEA_RETURN_IF_ERROR(output.begin(run_settings(batch.what, engine)));
   BatchRunner::Options options;
   options.what = batch.what;
   options.first = output.kept();

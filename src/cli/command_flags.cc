@@ -50,6 +50,8 @@ void add_generate(CLI::App& root, GenerateFlags& f) {
       ->check(CLI::Range(-1, 1 << 30));
   add_max_logprobs(app, f.model);
   add_profile_flags(app, f.model);
+  add_lora_flags(app, f.model);
+  app.add_option("--lora", f.lora, "Adapter of prompts and rows that name none (default: none)");
   add_model_flags(app, f.model);
   add_sampling_flags(app, f.sampling, f.model);
 }

@@ -86,7 +86,7 @@ Status Conversation::undo() {
 
 Status Conversation::set(const std::string& name, const std::string& value) {
   for (const char* meaningless :
-       {"n", "logprobs", "prompt_logprobs", "top_logprobs", "priority", "id", "text"})
+       {"n", "logprobs", "prompt_logprobs", "top_logprobs", "priority", "id", "text", "lora"})
     if (name == meaningless) return invalid("a chat has no " + name);
   InputRow row;
   FOVEA_RETURN_IF_ERROR(parse_row(R"({"text": "", )" + json_string(name) + ": " + value + "}", "/set",

@@ -29,6 +29,8 @@ void add_tune_file(CLI::App& app, ModelFlags& f);
 void add_sampling_flags(CLI::App& app, SamplingFlags& f, ModelFlags& model);
 void add_template_flags(CLI::App& app, ModelFlags& model, TemplateFlags& f);
 void add_max_logprobs(CLI::App& app, ModelFlags& f);
+/// Flags of LoRA adapters, for commands whose requests can choose one.
+void add_lora_flags(CLI::App& app, ModelFlags& f);
 
 void add_generate(CLI::App& root, GenerateFlags& f);
 void add_chat(CLI::App& root, ChatFlags& f);

@@ -70,6 +70,7 @@ Result<GenerateRequest> RequestMaker::operator()(const InputRow& row) const {
   }
   request.sampling = merge_sampling(engine.default_sampling(), flags.sampling);
   request.priority = row.priority.value_or(0);
+  request.lora = row.lora.value_or(flags.lora);
   request.sampling.seed = flags.model.seed;
   request.sampling = merge_sampling(request.sampling, row.sampling);
   if (row.no_logprobs) request.sampling.logprobs.reset();

@@ -59,7 +59,8 @@ constexpr std::string_view kRequestFields[] = {"temperature",
                                                "logprobs",
                                                "top_logprobs",
                                                "prompt_logprobs",
-                                               "priority"};
+                                               "priority",
+                                               "lora"};
 
 /// The start of a value as printable ASCII, for messages.
 std::string shown(const json& value) {
@@ -500,6 +501,7 @@ Status parse_row(const std::string& line, const std::string& where, const RowFor
   FOVEA_RETURN_IF_ERROR(read_sampling(row, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_form(row, line, where, out.sampling));
   FOVEA_RETURN_IF_ERROR(read_integer(row, "priority", where, std::numeric_limits<int>::min(), out.priority));
+  FOVEA_RETURN_IF_ERROR(read_string(row, "lora", where, out.lora));
   return read_logprobs(row, where, out);
 }
 

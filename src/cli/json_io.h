@@ -27,6 +27,7 @@ struct InputRow {
   std::optional<std::string> decoder_prompt;  ///< "decoder_prompt", for encoder-decoder models
   SamplingFlags sampling;                     ///< request_fields()
   std::optional<int> priority;
+  std::optional<std::string> lora;   ///< a LoRA adapter's name
   std::vector<std::string> ignored;  ///< names of unknown fields
   bool no_logprobs = false;          ///< "logprobs" is false, which overrides the flags
 };

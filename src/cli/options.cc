@@ -113,6 +113,12 @@ Result<EngineConfig> engine_config(const ModelFlags& flags) {
   config.dummy_weights = flags.dummy_weights;
   config.generation_config = flags.generation_config;
   config.max_logprobs = flags.max_logprobs;
+  config.lora = flags.lora;
+  config.lora.enabled = flags.enable_lora;
+  for (const std::string& text : flags.lora_modules) {
+    FOVEA_TRY(module, read_lora_module(text));
+    config.lora.modules.push_back(std::move(module));
+  }
   config.chat_template = flags.chat_template;
   config.chat_template_name = flags.chat_template_name;
   config.report = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };

@@ -43,6 +43,9 @@ struct ModelFlags {
   std::string profile;    ///< a file
   std::string tune_file;  ///< empty = the usual one; "none"
   std::string chat_template, chat_template_name;
+  bool enable_lora = false;
+  std::vector<std::string> lora_modules;     ///< NAME=PATH, a path, or vLLM's JSON
+  LoraConfig lora;                           ///< its limits; engine_config() adds the two above
   std::vector<FlagNote> notes;               ///< on other engines' flags and on deprecated flags
   std::vector<EnvironmentNote> environment;  ///< variables about attention
 };
@@ -74,6 +77,7 @@ struct GenerateFlags {
   OutputFlags output;
   std::vector<std::string> audio;
   TemplateFlags chat_template;
+  std::string lora;  ///< adapter of rows that name none
   bool chat = false, ignore_unknown = false;
   bool stats = false;  ///< print engine statistics to standard error at the end
 };
@@ -120,6 +124,7 @@ struct ServeFlags {
   bool no_playground = false, ignore_unknown_fields = false;
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
   std::string draft_metrics = "none";
+  bool allow_lora_updating = false;
 };
 
 struct ExplainFlags {
@@ -189,6 +194,9 @@ Result<std::optional<DType>> read_dtype(const std::string& name);
 
 /// Of either family of flags; an error if both are given.
 Result<SpeculativeConfig> read_speculative(const ModelFlags& flags);
+
+/// Parses a value of --lora-modules: NAME=PATH, a path (also the name), or JSON with "name" and "path".
+Result<LoraModule> read_lora_module(const std::string& text);
 
 /// Checks the type names and locates the demo model.
 Result<EngineConfig> engine_config(const ModelFlags& flags);

@@ -16,7 +16,7 @@ constexpr size_t kMostRead = size_t{64} << 20;  // bytes per file; tokenizers ha
 constexpr std::string_view kRead[] = {".json", ".jinja", ".txt"};
 
 /// Weights by size and date, as reading them would take longer than most runs; other files by content.
-RunSettings model_files(const std::string& dir) {
+RunSettings model_files(const std::string& dir, const std::string& what = "model file ") {
   RunSettings files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
@@ -30,7 +30,7 @@ RunSettings model_files(const std::string& dir) {
     } else if (auto text = read_text_file(entry.path().string(), kMostRead)) {
       digest.add(*text);
     }
-    files.emplace_back("model file " + printable(entry.path().filename().string()),
+    files.emplace_back(what + printable(entry.path().filename().string()),
                        "(digest " + std::to_string(digest.value()) + ")");
   }
   std::ranges::sort(files);
@@ -50,7 +50,8 @@ void add_selection(RunSettings& settings, const Selection& selection) {
 
 }  // namespace
 
-RunSettings run_settings(const std::string& command, const EngineInfo& info) {
+RunSettings run_settings(const std::string& command, const Engine& engine) {
+  const EngineInfo& info = engine.info();
   RunSettings settings = {{"command", command},
                           {"version", FOVEA_VERSION},
                           {"architecture", printable(info.architecture)},
@@ -59,6 +60,9 @@ RunSettings run_settings(const std::string& command, const EngineInfo& info) {
                           {"max-model-len", std::to_string(info.max_seq_len)}};
   add_selection(settings, info.selection);
   std::ranges::move(model_files(info.model_dir), std::back_inserter(settings));
+  for (const LoraInfo& lora : engine.loras())
+    std::ranges::move(model_files(lora.path, "file of adapter " + printable(lora.name) + " "),
+                      std::back_inserter(settings));
   return settings;
 }
 
@@ -77,7 +81,7 @@ RunSettings run_settings(const std::string& command, const EmbedInfo& info) {
 uint64_t request_digest(const GenerateRequest& request) {
   // A structured binding, so that a new member does not compile until it is handled here.
   const auto& [prompt_ids, encoder_ids, encoder_features, priority, client, on_start, sampling,
-               prompt_logprobs, last_logits] = request;
+               prompt_logprobs, last_logits, lora] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
                stop_token_ids, ignore_eos, skip_special_tokens, include_stop_str_in_output, logprobs,
@@ -87,6 +91,7 @@ uint64_t request_digest(const GenerateRequest& request) {
   (void)on_start;
   Digest digest;
   digest.add(prompt_ids).add(encoder_ids).add(encoder_features).add(prompt_logprobs).add(last_logits);
+  digest.add(lora);
   digest.add(temperature).add(top_k).add(top_p).add(min_p);
   digest.add(repetition_penalty).add(frequency_penalty).add(presence_penalty);
   digest.add(logit_bias.size());

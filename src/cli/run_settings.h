@@ -7,7 +7,7 @@
 namespace fovea::cli {
 
 /// Settings of a command on an engine: the program, the model's files and the resolved configuration.
-RunSettings run_settings(const std::string& command, const EngineInfo& info);
+RunSettings run_settings(const std::string& command, const Engine& engine);
 RunSettings run_settings(const std::string& command, const EmbedInfo& info);
 
 /// Digest of a request without the members that do not affect its answer: priority, client and callback.

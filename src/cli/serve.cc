@@ -171,6 +171,27 @@ std::vector<std::string> served_names(const ServeFlags& flags) {
   return {name, given};
 }
 
+/// vLLM's variable.
+bool vllm_allows_lora_updating() {
+  const char* value = std::getenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING");
+  return value != nullptr && (std::string_view(value) == "1" || same_name(value, "true"));
+}
+
+/// Adapters need an engine, and names of their own.
+Status check_adapters(const ServeFlags& flags, const EngineConfig& config, const ModelConfig& model) {
+  if (!config.lora.on()) return {};
+  if (model.kind == ModelKind::encoder)
+    return unsupported(model.architecture +
+                       " is an encoder, which can't have LoRA adapters; start without --lora-modules and "
+                       "--enable-lora");
+  for (const LoraModule& module : config.lora.modules)
+    for (const std::string& name : served_names(flags))
+      if (module.name == name)
+        return invalid("--lora-modules has an adapter named \"" + name +
+                       "\", as the model is; give it another name, or the model by --served-model-name");
+  return {};
+}
+
 /// The loaded model: either an engine or an embedder.
 struct Model {
   std::unique_ptr<Engine> engine;
@@ -222,6 +243,8 @@ Result<Model> load(const ServeFlags& flags, LoadProgress progress) {
   config.report = [](const std::string& line) { write_log_line(LogLevel::info, line); };
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir, config.generation_config));
+  if (flags.allow_lora_updating) config.lora.enabled = true;
+  FOVEA_RETURN_IF_ERROR(check_adapters(flags, config, model_config));
   Model model;
   std::optional<LogMelConfig> audio_config;
   if (model_config.kind == ModelKind::encoder_decoder && model_config.encoder->mel_bins > 0) {
@@ -371,6 +394,7 @@ Status run_serve(const ServeFlags& flags) {
   config.cors_origins = std::move(origins);
   config.hosts = hosts;
   config.max_logprobs = flags.model.max_logprobs;
+  config.lora_updates = flags.allow_lora_updating || vllm_allows_lora_updating();
   if (model.engine) {
     const EngineInfo& info = model.engine->info();
     config.max_running_requests = std::min(info.max_running_requests, info.max_batched_tokens);

@@ -146,6 +146,10 @@ void add_serve(CLI::App& root, ServeFlags& f) {
                  "Where defaults of requests come from: auto (the model's), vllm (nowhere), or a folder");
   add_max_logprobs(app, f.model);
   add_profile_flags(app, f.model);
+  add_lora_flags(app, f.model);
+  app.add_flag("--allow-lora-updating", f.allow_lora_updating,
+               "Clients may load adapters from this machine's disk, and unload them (also by "
+               "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1)");
   add_model_flags(app, f.model, "MODEL,--model,--model-path");
 }
 

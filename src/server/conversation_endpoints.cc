@@ -21,7 +21,7 @@ std::optional<ApiError> message(std::shared_ptr<Reply>& reply, std::shared_ptr<A
   return converse(reply, ticket, *std::move(parsed),
                   [&](const openai::GenerationRequest& request, bool to_context_end) {
                     return anthropic::make_message_writer(
-                        {random_id("msg_"), core.served_name(), to_context_end}, request);
+                        {random_id("msg_"), core.answer_name(request.model), to_context_end}, request);
                   });
 }
 
@@ -30,11 +30,12 @@ std::optional<ApiError> response(std::shared_ptr<Reply>& reply, std::shared_ptr<
   if (auto error = check_chats(core)) return error;
   auto parsed = responses::parse_responses(reply->request().body, parse_options(core));
   if (!parsed) return std::move(parsed).error();
-  return converse(
-      reply, ticket, std::move(parsed->conversation), [&](const openai::GenerationRequest& request, bool) {
-        return responses::make_responses_writer({random_id(""), core.served_name(), unix_seconds()},
-                                                std::move(parsed->echo), request);
-      });
+  return converse(reply, ticket, std::move(parsed->conversation),
+                  [&](const openai::GenerationRequest& request, bool) {
+                    return responses::make_responses_writer(
+                        {random_id(""), core.answer_name(request.model), unix_seconds()},
+                        std::move(parsed->echo), request);
+                  });
 }
 
 std::optional<ApiError> count_tokens(Reply& reply) {

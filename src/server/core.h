@@ -1,5 +1,6 @@
 #pragma once
 // State shared by all requests of a service.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,28 @@ struct Core {
   }
   int max_seq_len() const { return engine ? engine->info().max_seq_len : embedder->info().max_seq_len; }
   const std::string& served_name() const { return config.served_names.front(); }
+  bool is_served(const std::string& name) const {
+    return std::ranges::find(config.served_names, name) != config.served_names.end();
+  }
+  /// The served names, then those of LoRA adapters.
+  std::vector<std::string> model_names() const {
+    std::vector<std::string> names = config.served_names;
+    if (engine)
+      for (LoraInfo& lora : engine->loras())
+        names.push_back(std::move(lora.name));
+    return names;
+  }
+  bool has_model(const std::string& name) const {
+    return is_served(name) || (engine && std::ranges::any_of(engine->loras(), [&](const LoraInfo& lora) {
+                                 return lora.name == name;
+                               }));
+  }
+  /// The LoRA adapter that a request chooses by its model, one that has_model(); "" = none.
+  std::string lora_of(const std::string& model) const { return is_served(model) ? "" : model; }
+  /// The model that answers name.
+  const std::string& answer_name(const std::string& model) const {
+    return model.empty() || is_served(model) ? served_name() : model;
+  }
 
   void add(const std::shared_ptr<Job>& job) {
     const std::lock_guard lock(mutex_);

@@ -64,15 +64,14 @@ openai::ParseOptions parse_options(const Core& core) {
 }
 
 std::optional<ApiError> check_model(const Core& core, const std::string& name) {
-  const auto& names = core.config.served_names;
-  if (name.empty() || std::ranges::find(names, name) != names.end()) return std::nullopt;
+  if (name.empty() || core.has_model(name)) return std::nullopt;
   return ApiError{404, "The model `" + shown(name) + "` does not exist.", "model", "model_not_found"};
 }
 
 std::string untagged(const Core& core, const std::string& name) {
   constexpr std::string_view kLatest = ":latest";
-  const bool known = std::ranges::find(core.config.served_names, name) != core.config.served_names.end();
-  return !known && name.ends_with(kLatest) ? name.substr(0, name.size() - kLatest.size()) : name;
+  return !core.has_model(name) && name.ends_with(kLatest) ? name.substr(0, name.size() - kLatest.size())
+                                                          : name;
 }
 
 ApiError too_long(size_t longest, const std::string& tokens, const std::string& what) {

@@ -15,7 +15,7 @@ void refuse(Reply& reply, const openai::ApiError& error);
 void note_ignored(Reply& reply, const openai::RequestBase& request);
 
 openai::ParseOptions parse_options(const Core& core);
-/// A 404 unless `name` is served; "" selects the served model.
+/// A 404 unless `name` is served, or is that of a LoRA adapter; "" selects the served model.
 std::optional<openai::ApiError> check_model(const Core& core, const std::string& name);
 /// Without ":latest", which Ollama's clients append to names that have no tag.
 std::string untagged(const Core& core, const std::string& name);

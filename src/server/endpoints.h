@@ -26,5 +26,10 @@ void post_ollama_show(Reply& reply);
 void get_ollama_models(Reply& reply, bool running);
 void post_tokenize(Reply& reply);
 void post_detokenize(Reply& reply);
+void post_load_lora(Reply& reply);
+void post_unload_lora(Reply& reply);
+/// /v1/models, in OpenAI's form, and one of its entries, which exists.
+std::string models_json(const Core& core);
+std::string model_json(const Core& core, const std::string& name);
 
 }  // namespace fovea::server

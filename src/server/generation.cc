@@ -4,6 +4,7 @@
 
 #include "profile/scopes.h"
 #include "server/answer_ids.h"
+#include "server/endpoint_steps.h"
 #include "server/openai/block_writer.h"
 
 namespace fovea::server {
@@ -16,7 +17,7 @@ std::unique_ptr<openai::AnswerWriter> openai_writer(const Core& core, ApiKind ki
                                                     const openai::GenerationRequest& request) {
   const char* prefix = kind == ApiKind::chat ? "chatcmpl-" : "cmpl-";
   return openai::make_openai_writer(
-      {kind, random_id(prefix), core.served_name(), unix_seconds()}, request,
+      {kind, random_id(prefix), core.answer_name(request.model), unix_seconds()}, request,
       {[engine = core.engine](int32_t id) { return engine->token_bytes(id); }, request.return_tokens_as_ids});
 }
 
@@ -109,6 +110,7 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
   out.sampling = request_.sampling;
   out.priority = request_.priority;
   out.client = reply_->client();
+  out.lora = core_.lora_of(request_.model);
   out.on_start = [reply = reply_] { reply->set_started(); };
   out.prompt_logprobs = request_.prompt_logprobs;
   if (choices_[prompt * n()].echoed && !out.prompt_logprobs) out.prompt_logprobs = request_.sampling.logprobs;
@@ -117,17 +119,24 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
   return out;
 }
 
+/// The engine's refusal, also of an adapter that has been unloaded since the request was checked.
+ApiError Generation::refused(const Error& error) const {
+  if (error.code == ErrorCode::not_found)
+    if (auto unknown = check_model(core_, request_.model)) return *std::move(unknown);
+  return error_of(error);
+}
+
 std::optional<ApiError> Generation::submit() {
   if (!share_->grow(size_.prompts)) return answers_full();
   // Check all prompts before the first is submitted, so that none is computed for a request that fails.
   if (prompts_.size() > 1)
     for (size_t p = 0; p < prompts_.size(); ++p)
-      if (const Status fits = core_.engine->check(engine_request(p)); !fits) return error_of(fits.error());
+      if (const Status fits = core_.engine->check(engine_request(p)); !fits) return refused(fits.error());
   for (size_t p = 0; p < prompts_.size(); ++p) {
     auto id = core_.engine->submit(
         engine_request(p),
         [self = shared_from_this(), p](const RequestOutput& output) { self->on_output(p, output); });
-    if (!id) return error_of(id.error());
+    if (!id) return refused(id.error());
     const std::lock_guard lock(mutex_);
     ids_.push_back(*id);
     if (cancelled_) {

@@ -59,6 +59,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
 
   size_t n() const { return static_cast<size_t>(request_.sampling.n); }
   std::optional<openai::ApiError> submit();
+  openai::ApiError refused(const Error& error) const;
   GenerateRequest engine_request(size_t prompt) const;
   /// On the engine's thread.
   void on_output(size_t prompt, const RequestOutput& output);

@@ -1,6 +1,4 @@
 // The endpoints of Ollama's API.
-#include <algorithm>
-
 #include "server/conversation_steps.h"
 #include "server/endpoints.h"
 #include "server/ollama/request.h"
@@ -76,8 +74,7 @@ void post_ollama_show(Reply& reply) {
 
 void get_ollama_models(Reply& reply, bool running) {
   const Core& core = reply.core();
-  reply.respond(
-      {200, "application/json", ollama::models_json(core.config.served_names, facts_of(core), running)});
+  reply.respond({200, "application/json", ollama::models_json(core.model_names(), facts_of(core), running)});
 }
 
 }  // namespace fovea::server

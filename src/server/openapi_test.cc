@@ -10,6 +10,7 @@
 #include "server/ollama/embed.h"
 #include "server/ollama/request.h"
 #include "server/openai/field_table.h"
+#include "server/openai/lora_request.h"
 #include "server/openai/request.h"
 #include "server/openai/request_body.h"
 #include "server/openai/rerank.h"
@@ -93,6 +94,10 @@ const Endpoint kEndpoints[] = {
      [](const std::string& body) { return error_of(ollama::parse_embeddings(body)); }, R"("prompt":"x")"},
     {"DetokenizeRequest", [](const std::string& body) { return error_of(openai::parse_detokenize(body)); },
      R"("tokens":[1])"},
+    {"LoadLoraRequest", [](const std::string& body) { return error_of(openai::parse_load_lora(body)); },
+     R"("lora_name":"x","lora_path":"y")"},
+    {"UnloadLoraRequest", [](const std::string& body) { return error_of(openai::parse_unload_lora(body)); },
+     R"("lora_name":"x")"},
 };
 
 TEST_F(OpenApi, HasEveryRoute) {

@@ -38,6 +38,8 @@ constexpr RouteInfo kRoutes[] = {
     {.route = ollama_version, .path = "/api/version"},
     {.route = tokenize, .path = "/tokenize", .post = true},
     {.route = detokenize, .path = "/detokenize", .post = true},
+    {.route = load_lora, .path = "/v1/load_lora_adapter", .post = true},
+    {.route = unload_lora, .path = "/v1/unload_lora_adapter", .post = true},
 };
 constexpr RouteInfo kModel = {.route = model, .path = kModelPrefix};
 

@@ -37,6 +37,8 @@ enum class Route : uint8_t {
   rerank,             ///< /v1/rerank, Cohere's /v2/rerank and vLLM's /rerank
   ollama_embed,       ///< /api/embed
   ollama_embeddings,  ///< /api/embeddings
+  load_lora,          ///< /v1/load_lora_adapter
+  unload_lora,        ///< /v1/unload_lora_adapter
 };
 
 struct RouteInfo {

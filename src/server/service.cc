@@ -151,16 +151,14 @@ void Router::get(Reply& reply, Route route) {
     case Route::version: return reply.respond(json(version_json(core_->config.version)));
     case Route::openapi: return reply.respond(json(openapi_json(core_->config.version)));
     case Route::models:
-      return reply.respond(
-          json(for_anthropic(reply)
-                   ? anthropic::models_json(core_->config.served_names, core_->created)
-                   : openai::models_json(core_->config.served_names, core_->created, core_->max_seq_len())));
+      return reply.respond(json(for_anthropic(reply)
+                                    ? anthropic::models_json(core_->model_names(), core_->created)
+                                    : models_json(*core_)));
     case Route::model: {
       const std::string name = reply.request().path.substr(kModelPrefix.size());
       if (const auto error = check_model(*core_, name)) return reply.error(*error);
-      return reply.respond(json(for_anthropic(reply)
-                                    ? anthropic::model_json(name, core_->created)
-                                    : openai::model_json(name, core_->created, core_->max_seq_len())));
+      return reply.respond(json(for_anthropic(reply) ? anthropic::model_json(name, core_->created)
+                                                     : model_json(*core_, name)));
     }
     case Route::server_info: {
       const EngineStats stats = core_->engine ? core_->engine->stats() : EngineStats();
@@ -253,6 +251,8 @@ void Router::post(const std::shared_ptr<Reply>& reply, const RouteInfo& info) {
     case Route::ollama_show: return post_ollama_show(*reply);
     case Route::tokenize: return work(reply, large, post_tokenize);
     case Route::detokenize: return work(reply, large, post_detokenize);
+    case Route::load_lora: return work(reply, true, post_load_lora);
+    case Route::unload_lora: return work(reply, large, post_unload_lora);
     default: FOVEA_CHECK(false && "a route that is not of POST");
   }
 }

@@ -53,6 +53,7 @@ struct ServiceConfig {
   std::string version;                           ///< reported by /version
   std::string server_info;                       ///< JSON, the constant part: backends and why
   bool playground = true;
+  bool lora_updates = false;  ///< clients may load and unload LoRA adapters
   /// How the model writes tool calls and reasoning: "auto" = as its chat template shows, "none", or a name.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
   /// Answers of one choice report how their drafts fared, with `draft_positions` also by place.

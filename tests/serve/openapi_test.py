@@ -25,7 +25,8 @@ REQUESTS = {  # for the endpoints that the demo model supports
     "/tokenize": [{"prompt": "hi", "return_token_strs": True}, {"messages": CHAT["messages"]}],
     "/detokenize": [{"tokens": [300, 301]}],
 }
-OTHER_MODELS = {"encoders", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/audio/transcriptions", "/v1/audio/translations"}
+OTHER_MODELS = {"encoders", "/v1/embeddings", "/api/embed", "/api/embeddings", "/v1/audio/transcriptions", "/v1/audio/translations",
+                "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
 BAD = {"/v1/chat/completions": {"messages": []}, "/v1/completions": {"prompt": 1}, "/tokenize": {}, "/detokenize": {"tokens": "x"}}
 
 

@@ -301,6 +301,58 @@ TEST_F(ServiceTest, SpeaksOllama) {
   EXPECT_THAT(post("/api/show", R"({"model": "stub"})").body, HasSubstr("\"capabilities\":[\"completion\""));
 }
 
+TEST_F(ServiceTest, AdaptersAreModels) {
+  ASSERT_TRUE(engine_->load_lora({"sql", "somewhere"}).ok());
+  EXPECT_THAT(get("/v1/models").body,
+              HasSubstr(R"({"id":"sql","object":"model","created":7,"owned_by":"fovea","root":"sql",)"
+                        R"("parent":"stub")"));
+  EXPECT_THAT(get("/v1/models/sql").body, HasSubstr(R"("parent":"stub")"));
+  EXPECT_THAT(get("/v1/models", {{"anthropic-version", "x"}}).body, HasSubstr(R"("id":"sql")"));
+  EXPECT_THAT(get("/api/tags").body, HasSubstr(R"("name":"sql")"));
+  const std::pair<const char*, const char*> bodies[] = {
+      {"/v1/completions", R"("prompt": "hi")"},
+      {"/v1/chat/completions", R"("messages": [{"role": "user", "content": "x"}])"},
+      {"/v1/messages", R"("max_tokens": 3, "messages": [{"role": "user", "content": "x"}])"},
+      {"/v1/responses", R"("input": "x")"},
+      {"/api/generate", R"("prompt": "hi", "stream": false)"}};
+  for (const auto& [path, body] : bodies) {
+    auto seen = post(path, R"({"model": "sql", )" + std::string(body) + "}");
+    EXPECT_EQ(seen.status, 200) << path << seen.body;
+    EXPECT_THAT(seen.body, HasSubstr(R"("model":"sql")")) << path;
+    EXPECT_EQ(engine_->last_lora(), "sql") << path;
+    seen = post(path, R"({"model": "other/name", )" + std::string(body) + "}");
+    EXPECT_EQ(seen.status, 200) << path << seen.body;
+    EXPECT_EQ(engine_->last_lora(), "") << path;
+    EXPECT_EQ(post(path, R"({"model": "sqp", )" + std::string(body) + "}").status, 404) << path;
+  }
+}
+
+TEST_F(ServiceTest, AdaptersAreLoadedWhereThatIsAllowed) {
+  const char *load = "/v1/load_lora_adapter", *unload = "/v1/unload_lora_adapter";
+  const std::string body = R"({"lora_name": "sql", "lora_path": "somewhere"})";
+  EXPECT_THAT(post(load, body), IsError(403, "--allow-lora-updating"));
+  EXPECT_THAT(post(unload, R"({"lora_name": "sql"})"), IsError(403, "--allow-lora-updating"));
+  config_.lora_updates = true;
+  start();
+  EXPECT_THAT(post(unload, R"({"lora_name": "sql"})"), IsError(404, "not loaded"));
+  EXPECT_THAT(post(load, R"({"lora_name": "sql", "lora_path": "bad"})"), IsError(400, "r is missing"));
+  EXPECT_THAT(post(load, R"({"lora_name": "sql", "lora_path": "absent"})"),
+              IsError(404, "no such directory"));
+  EXPECT_THAT(post(load, R"({"lora_name": "sql"})"), IsError(400, "lora_path is missing"));
+  EXPECT_THAT(post(load, R"({"lora_path": "x"})"), IsError(400, "lora_name is missing"));
+  EXPECT_THAT(post(load, R"({"lora_name": "stub", "lora_path": "x"})"), IsError(400, "the model's own name"));
+  EXPECT_THAT(post(load, R"({"lora_name": "sql", "lora_path": "x", "load_inplace": true})"),
+              IsError(400, "unload the adapter first"));
+  EXPECT_THAT(post(load, R"({"lora_name": "sql", "lora_path": "x", "rank": 8})"), IsError(400, "rank"));
+  auto seen = post(load, body);
+  EXPECT_EQ(seen.status, 200) << seen.body;
+  EXPECT_EQ(seen.body, "Success: LoRA adapter 'sql' added successfully.");
+  EXPECT_EQ(post("/v1/completions", R"({"model": "sql", "prompt": "hi"})").status, 200);
+  seen = post(unload, R"({"lora_name": "sql", "lora_int_id": 1})");
+  EXPECT_EQ(seen.body, "Success: LoRA adapter 'sql' removed successfully.");
+  EXPECT_EQ(post("/v1/completions", R"({"model": "sql", "prompt": "hi"})").status, 404);
+}
+
 TEST_F(ServiceTest, RefusesCompressedBodies) {
   const auto with = [&](const char* coding) {
     return send("POST", "/v1/completions", R"({"prompt": "x"})",

@@ -103,6 +103,7 @@ class StubEngine final : public Engine {
     if (stop_) return Error{ErrorCode::cancelled, "the engine is shutting down"};
     const uint64_t id = next_id_++;
     last_client_ = request.client;
+    last_lora_ = request.lora;
     for (int i = 0; i < request.sampling.n; ++i) {
       Answer answer;
       answer.sink = sink;
@@ -158,6 +159,30 @@ class StubEngine final : public Engine {
     return request.messages;
   }
   SamplingParams default_sampling() const override { return {}; }
+
+  std::vector<LoraInfo> loras() const override {
+    const std::lock_guard lock(mutex_);
+    return loras_;
+  }
+  /// A path of "bad" is an invalid adapter, one of "absent" is not found.
+  Status load_lora(const LoraModule& module) override {
+    if (module.path == "bad") return invalid("bad/adapter_config.json: r is missing");
+    if (module.path == "absent") return not_found("absent: no such directory");
+    const std::lock_guard lock(mutex_);
+    loras_.push_back({module.name, module.path, 8, 100, 7});
+    return {};
+  }
+  Status unload_lora(const std::string& name) override {
+    const std::lock_guard lock(mutex_);
+    if (std::erase_if(loras_, [&](const LoraInfo& lora) { return lora.name == name; }) == 0)
+      return not_found("the LoRA adapter \"" + name + "\" is not loaded");
+    return {};
+  }
+  /// GenerateRequest::lora of the last request.
+  std::string last_lora() const {
+    const std::lock_guard lock(mutex_);
+    return last_lora_;
+  }
 
  private:
   struct Answer {
@@ -265,7 +290,8 @@ class StubEngine final : public Engine {
   int running_count_ = 0, waiting_count_ = 0;
   mutable std::atomic<int64_t> tokenized_{0};
   mutable std::atomic<int> measured_{0};
-  std::string last_client_;
+  std::string last_client_, last_lora_;
+  std::vector<LoraInfo> loras_;
   int64_t submitted_ = 0, tokens_ = 0, steps_ = 0;
   std::thread thread_;
 };

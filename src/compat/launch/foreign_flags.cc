@@ -24,6 +24,8 @@ constexpr std::string_view kOneDevice = "one device runs the whole model; leave 
 constexpr std::string_view kNoVision = "no vision encoder runs here";
 constexpr std::string_view kNoStateLayers = "linear-attention and state-space layers are not built";
 constexpr std::string_view kNoSparse = "kernels of sparse MLA are not built; leave it out";
+constexpr std::string_view kAdapters =
+    "generate and serve take it (docs/lora.md); this command runs without adapters";
 constexpr std::string_view kGenerates = "generate, chat and serve take it; this command does not generate";
 
 std::vector<ForeignFlag> attention_flags() {
@@ -469,13 +471,23 @@ std::vector<ForeignFlag> model_flags() {
        "",
        "edit config.json instead",
        {"{}"}},
-      {kBoth, {"--enable-lora"}, none, refused, "", "LoRA adapters are not built; leave it out"},
-      {kBoth,
-       {"--lora-modules", "--lora-paths"},
+      {kBoth, {"--enable-lora"}, none, noted, "", kAdapters},
+      {kVllm,
+       {"--lora-modules", "--max-loras", "--max-lora-rank", "--max-cpu-loras"},
        one,
-       refused,
+       noted,
        "",
-       "LoRA adapters are not built; leave it out"},
+       kAdapters},
+      {kSglang,
+       {"--lora-paths", "--max-loras-per-batch", "--max-loaded-loras", "--max-lora-rank"},
+       one,
+       noted,
+       "",
+       kAdapters},
+      {kVllm, {"--lora-dtype"}, one, noted, "", "an adapter's matrices keep their type"},
+      {kVllm, {"--fully-sharded-loras"}, none, noted, "", "one device runs the whole model"},
+      {kSglang, {"--lora-backend"}, one, noted, "", "one implementation runs adapters"},
+      {kSglang, {"--lora-target-modules"}, one, noted, "", "an adapter's files name its modules"},
       {kMini, {"--moe-backend"}, one, noted, "", "one implementation runs mixtures of experts"},
       {kSglang, {"--moe-runner-backend"}, one, noted, "", "one implementation runs mixtures of experts"},
       {kVllm, {"--seed"}, one, same, "--seed", "of sampling and of dummy weights"},

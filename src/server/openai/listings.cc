@@ -57,23 +57,28 @@ std::string embeddings_json(std::string_view model, std::span<const std::vector<
   return out += "}}";
 }
 
-std::string model_json(std::string_view name, int64_t created, int max_model_len) {
+std::string model_json(const ModelCard& model, int max_model_len) {
   std::string out = "{\"id\":";
-  append_string(out, name);
+  append_string(out, model.name);
   out += ",\"object\":\"model\",\"created\":";
-  append_integer(out, created);
+  append_integer(out, model.created);
   out += R"(,"owned_by":"fovea","root":)";
-  append_string(out, name);
-  out += ",\"parent\":null,\"max_model_len\":";
+  append_string(out, model.name);
+  out += ",\"parent\":";
+  if (model.parent.empty())
+    out += "null";
+  else
+    append_string(out, model.parent);
+  out += ",\"max_model_len\":";
   append_integer(out, max_model_len);
   return out += '}';
 }
 
-std::string models_json(std::span<const std::string> names, int64_t created, int max_model_len) {
+std::string models_json(std::span<const ModelCard> models, int max_model_len) {
   std::string out = R"({"object":"list","data":[)";
-  for (size_t i = 0; i < names.size(); ++i) {
+  for (size_t i = 0; i < models.size(); ++i) {
     if (i) out += ',';
-    out += model_json(names[i], created, max_model_len);
+    out += model_json(models[i], max_model_len);
   }
   return out += "]}";
 }

@@ -107,8 +107,14 @@ class StreamWriter {
 /// {"object": "list", ...} of /v1/embeddings; vectors of equal length.
 std::string embeddings_json(std::string_view model, std::span<const std::vector<float>> vectors, bool base64,
                             int prompt_tokens);
-std::string models_json(std::span<const std::string> names, int64_t created, int max_model_len);
-std::string model_json(std::string_view name, int64_t created, int max_model_len);
+/// An entry of /v1/models.
+struct ModelCard {
+  std::string name;
+  int64_t created = 0;
+  std::string parent;  ///< of a LoRA adapter: the model's name; "" = none
+};
+std::string models_json(std::span<const ModelCard> models, int max_model_len);
+std::string model_json(const ModelCard& model, int max_model_len);
 /// {"count", "max_model_len", "tokens", "token_strs"}; the last is null without `words`.
 std::string tokenize_json(std::span<const int32_t> ids, int max_model_len, const TokenText* words);
 /// {"prompt": text}

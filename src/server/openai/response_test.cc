@@ -343,12 +343,12 @@ TEST(OpenaiListings, PrintEmbeddings) {
 }
 
 TEST(OpenaiListings, PrintModelsAndTokens) {
-  const std::vector<string> names = {"a", "b"};
+  const std::vector<ModelCard> models = {{"a", 7, ""}, {"b", 9, "a"}};
   EXPECT_EQ(
-      models_json(names, 7, 512),
+      models_json(models, 512),
       R"({"object":"list","data":[{"id":"a","object":"model","created":7,"owned_by":"fovea","root":"a",)"
-      R"("parent":null,"max_model_len":512},{"id":"b","object":"model","created":7,"owned_by":"fovea",)"
-      R"("root":"b","parent":null,"max_model_len":512}]})");
+      R"("parent":null,"max_model_len":512},{"id":"b","object":"model","created":9,"owned_by":"fovea",)"
+      R"("root":"b","parent":"a","max_model_len":512}]})");
   const std::vector<int32_t> ids = {4, 2};
   EXPECT_EQ(tokenize_json(ids, 512, nullptr),
             R"({"count":2,"max_model_len":512,"tokens":[4,2],"token_strs":null})");
