@@ -40,6 +40,9 @@ FOVEA_API void fovea_free(void* memory);
  *   "speculative_config"       an object of --speculative-config's keys; answers do not depend on it
  *   "chat_template"            a file or the template's text
  *   "chat_template_name"
+ *   "enable_lora"              true: LoRA adapters may be loaded (fovea_engine_load_lora)
+ *   "lora_modules"             an object of adapters to load: {"name": "path"}
+ *   "max_lora_rank", "max_loras", "max_cpu_loras"
  * The environment variables of docs/configuration.md about attention apply where no key contradicts. */
 FOVEA_API fovea_status fovea_engine_create(const char* options, fovea_engine** out);
 /* Ends all requests: calls of other threads on the engine return, fovea_engine_poll() with FOVEA_CANCELLED.
@@ -102,6 +105,7 @@ typedef struct fovea_request {
   size_t num_encoder_ids;
   const float* encoder_features; /* ... or log-mel frames [frames, mel bins], row-major */
   size_t num_encoder_features;   /* numbers, not frames */
+  const char* lora;              /* the name of a loaded LoRA adapter; null or "" = none */
 } fovea_request;
 
 /* Queues a request, or refuses one that can never run. *id is above 0. Its outputs may be polled before this
@@ -109,6 +113,12 @@ typedef struct fovea_request {
 FOVEA_API fovea_status fovea_engine_submit(fovea_engine* engine, const fovea_request* request, uint64_t* id);
 /* Whether fovea_engine_submit() would accept the request. */
 FOVEA_API fovea_status fovea_engine_check(fovea_engine* engine, const fovea_request* request);
+/* Loads a LoRA adapter in PEFT's format from a folder, or a hub id found in the local cache, for requests
+ * that are submitted afterwards; only with "enable_lora" or "lora_modules". A name in use is refused. */
+FOVEA_API fovea_status fovea_engine_load_lora(fovea_engine* engine, const char* name, const char* path);
+/* Requests that have been submitted finish with it. FOVEA_NOT_FOUND: no adapter has the name. */
+FOVEA_API fovea_status fovea_engine_unload_lora(fovea_engine* engine, const char* name);
+
 /* Ends a request within one step; it gets last outputs with FOVEA_FINISH_CANCELLED. No effect if it has
  * ended. FOVEA_NOT_FOUND: an id that submit never returned. */
 FOVEA_API fovea_status fovea_engine_cancel(fovea_engine* engine, uint64_t id);

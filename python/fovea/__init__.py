@@ -1,6 +1,6 @@
 """Fovea from Python: models by LLM, and the attention layer for LLM inference on arrays of torch, cupy and numpy.
 
-- LLM, SamplingParams, AttentionConfig, AttentionBackendEnum: vLLM's classes over Fovea's engine.
+- LLM, SamplingParams, LoRARequest, AttentionConfig, AttentionBackendEnum: vLLM's classes over Fovea's engine.
 - Attention: plan a step once, run each of its layers; with AttentionSpec and Limits.
 - flash_attn_func and its family: FlashAttention's functions; fovea.flash_attn_interface has FlashAttention 3's order of arguments.
 - BatchDecodeWithPagedKVCache and its family: plan and run over FlashInfer's index arrays.
@@ -42,6 +42,7 @@ from .flex import flex_attention
 from .info import backends, has_cuda, load_backend
 from .linear_attention import gated_delta_rule, hstu_attention, hstu_time_bounds, lightning_attention
 from .llm import LLM, Tokenizer
+from .lora import LoRARequest
 from .outputs import CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams
 from .spec import AttentionSpec, Limits
@@ -61,6 +62,7 @@ __all__ = [
     "EmbeddingOutput",
     "EmbeddingRequestOutput",
     "LLM",
+    "LoRARequest",
     "Limits",
     "Logprob",
     "RequestOutput",

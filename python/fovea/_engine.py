@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import json
+import os
 import threading
 import weakref
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32
@@ -38,6 +39,7 @@ class CRequest(Structure):
         ("num_encoder_ids", c_size_t),
         ("encoder_features", POINTER(c_float)),
         ("num_encoder_features", c_size_t),
+        ("lora", c_char_p),
     ]
 
 
@@ -97,6 +99,8 @@ _FUNCTIONS = {
     "fovea_engine_submit": (c_int, [c_void_p, POINTER(CRequest), POINTER(c_uint64)]),
     "fovea_engine_check": (c_int, [c_void_p, POINTER(CRequest)]),
     "fovea_engine_cancel": (c_int, [c_void_p, c_uint64]),
+    "fovea_engine_load_lora": (c_int, [c_void_p, c_char_p, c_char_p]),
+    "fovea_engine_unload_lora": (c_int, [c_void_p, c_char_p]),
     "fovea_engine_poll": (c_int, [c_void_p, c_int64, POINTER(POINTER(COutputs))]),
     "fovea_outputs_free": (None, [POINTER(COutputs)]),
     "fovea_engine_wait": (c_int, [c_void_p, c_int64, POINTER(c_int32)]),
@@ -322,6 +326,7 @@ class Engine:
         priority: int = 0,
         encoder_ids: Sequence[int] = (),
         client: str = "",
+        lora: str = "",
     ) -> Tuple[int, int]:
         """Returns (id, tag), for cancel(). `sink` is called for each output on another thread, and must be short."""
         self._ensure_thread()
@@ -334,6 +339,7 @@ class Engine:
         if request.priority != priority:
             raise ValueError(f"priority is {priority}; it must fit 32 bits")
         request.client = client.encode()
+        request.lora = lora.encode()
         request.tag = tag = next(self._tags)
         self._sinks[tag] = (sink, [answers])  # outputs may come before submit returns
         id = c_uint64()
@@ -343,6 +349,12 @@ class Engine:
             self._sinks.pop(tag, None)
             raise
         return id.value, tag
+
+    def load_lora(self, name: str, path: str) -> None:
+        check(lib.fovea_engine_load_lora(self._handle, name.encode(), os.fsencode(path)))
+
+    def unload_lora(self, name: str) -> None:
+        check(lib.fovea_engine_unload_lora(self._handle, name.encode()))
 
     def cancel(self, handle: Tuple[int, int]) -> None:
         """The sink is not called again, except by a call that is running."""

@@ -8,10 +8,12 @@ from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, 
 from ._engine import ENCODER, ENCODER_DECODER, Embedder, Engine, Output, model_kind
 from ._requests import Answering, Prompt, prompts_of
 from .attention_config import AttentionConfig, Backend, options_of
+from .lora import Adapters, LoRARequest
 from .outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams
 
 Params = Union[None, SamplingParams, Sequence[SamplingParams]]
+Lora = Union[None, LoRARequest, Sequence[Optional[LoRARequest]]]
 
 # Arguments of vLLM's LLM that have no effect here: the accepted values, and why others are refused.
 _ANY = object()
@@ -30,7 +32,6 @@ _WITHOUT_EFFECT: Dict[str, Tuple[Any, str]] = {
     "skip_tokenizer_init": ((False, None), "leave it out, and give prompts as token ids"),
     "cpu_offload_gb": ((0, 0.0, None), "weights are not offloaded"),
     "convert": (("auto", "none", None), "decoders are not turned into encoders"),
-    "enable_lora": ((False, None), "adapters are not supported; merge them into the weights"),
     "hf_overrides": ((None, {}), "change the model's config.json"),
     "limit_mm_per_prompt": ((None, {}), "models read text"),
 }
@@ -116,6 +117,11 @@ class LLM:
         backend_library: shared libraries with external attention backends.
         speculative_config: vLLM's dict, {"method": "ngram", "num_speculative_tokens": 5}, for drafts; the answers stay the same.
             Methods are ngram, suffix, draft_model, eagle, eagle3 and mtp.
+        enable_lora: whether generate() and the others take a lora_request; implied by lora_modules.
+        lora_modules: adapters to load at the start, {name: folder}.
+        max_lora_rank: the largest rank of an adapter; None = 64.
+        max_loras: different adapters in one step; None = no limit.
+        max_cpu_loras: adapters that are loaded at a time; None = no limit.
         pooling, normalize: for embed(): pooling is "mean", "cls" or "last"; None = as in the model's files.
 
     Raises:
@@ -154,6 +160,11 @@ class LLM:
         load_format: str = "auto",
         threads: Optional[int] = None,
         backend_library: Sequence[str] = (),
+        enable_lora: Optional[bool] = None,
+        lora_modules: Optional[Mapping[str, Any]] = None,
+        max_lora_rank: Optional[int] = None,
+        max_loras: Optional[int] = None,
+        max_cpu_loras: Optional[int] = None,
         pooling: Optional[str] = None,
         normalize: Optional[bool] = None,
         speculative_config: Optional[Mapping[str, Any]] = None,
@@ -195,6 +206,11 @@ class LLM:
             "dummy_weights": True if load_format == "dummy" else None,
             "threads": threads,
             "backend_library": list(map(os.fspath, backend_library)) or None,
+            "enable_lora": enable_lora or None,
+            "lora_modules": {name: os.fspath(path) for name, path in lora_modules.items()} if lora_modules else None,
+            "max_lora_rank": max_lora_rank,
+            "max_loras": max_loras,
+            "max_cpu_loras": max_cpu_loras,
             "pooling": pooling,
             "normalize": normalize,
             "speculative_config": None if speculative_config is None else options_of(speculative_config),
@@ -215,6 +231,7 @@ class LLM:
                 if name in options:
                     raise ValueError(f"{name} is given, which applies to embeddings; this model generates text: leave it out")
             self._engine = Engine(options)
+            self._adapters = Adapters(self._engine, options.get("lora_modules", {}))
         self._ids = itertools.count()
         self._tokens: Dict[int, str] = {}  # decoded, for log probabilities
 
@@ -247,12 +264,21 @@ class LLM:
 
     # Generation.
 
+    def unload_lora(self, name: str) -> None:
+        """Requests that have been submitted finish with the adapter. Another one may have the name afterwards."""
+        assert self._generator  # refuses encoders
+        self._adapters.unload(name)
+
+    def _loras_of(self, given: Lora, count: int) -> List[str]:
+        assert self._generator  # refuses encoders
+        return self._adapters.names_of(given, count)
+
     def generate(
         self,
         prompts: Any,
         sampling_params: Params = None,
         use_tqdm: Any = False,
-        lora_request: None = None,
+        lora_request: Lora = None,
         priority: Optional[Sequence[int]] = None,
     ) -> List[RequestOutput]:
         """The answers to prompts, in their order.
@@ -262,16 +288,17 @@ class LLM:
                 {"encoder_prompt": ..., "decoder_prompt": ...} (or a string: the encoder's); or a list of these.
             sampling_params: for all prompts, or one for each; None = get_default_sampling_params().
             use_tqdm: whether to show progress, if tqdm is installed.
+            lora_request: a LoRARequest for all prompts, or one or None for each.
             priority: one number for each prompt, lower runs earlier; needs scheduling_policy="priority".
 
         Raises:
             ValueError: a prompt or a parameter is refused; then no prompt is answered.
         """
-        _no_lora(lora_request)
         arrived: "queue.SimpleQueue[Tuple[int, Output]]" = queue.SimpleQueue()
         given = prompts_of(prompts)
         every = self._params_of(sampling_params, len(given))
         priorities = _priorities(priority, len(given))
+        loras = self._loras_of(lora_request, len(given))
         requests: List[Answering] = []
         running: Dict[int, Tuple[int, int]] = {}
         bar = _progress(use_tqdm, len(given))
@@ -280,7 +307,7 @@ class LLM:
                 try:
                     request, handle = self._submit(
                         prompt, every[i], RequestOutputKind.CUMULATIVE, lambda output, i=i: arrived.put((i, output)),
-                        priorities[i],
+                        priorities[i], lora=loras[i],
                     )
                 except ValueError as error:
                     raise error if len(given) == 1 else ValueError(f"prompt {i}: {error}") from None
@@ -299,13 +326,15 @@ class LLM:
         return [request.result() for request in requests]
 
     def stream(
-        self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0
+        self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0,
+        lora_request: Optional[LoRARequest] = None,
     ) -> Iterator[RequestOutput]:
         """Streams the answer to one prompt: a RequestOutput for each piece, with the whole answer so far or, with
         output_kind DELTA, only what is new. Closing the iterator cancels the request."""
         arrived: "queue.SimpleQueue[Output]" = queue.SimpleQueue()
         params = self._params_of(sampling_params, 1)[0]
-        request, handle = self._submit(_single(prompt), params, params.output_kind, arrived.put, priority, request_id)
+        request, handle = self._submit(_single(prompt), params, params.output_kind, arrived.put, priority, request_id,
+                                       self._loras_of(lora_request, 1)[0])
         return self._read(request, handle, arrived)
 
     def _read(self, request: Answering, handle: Tuple[int, int], arrived: Any) -> Iterator[RequestOutput]:
@@ -319,7 +348,8 @@ class LLM:
             self._generator.cancel(handle)  # no effect once it has ended
 
     async def generate_async(
-        self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0
+        self, prompt: Any, sampling_params: Optional[SamplingParams] = None, request_id: Optional[str] = None, priority: int = 0,
+        lora_request: Optional[LoRARequest] = None,
     ) -> AsyncIterator[RequestOutput]:
         """Like stream(), for `async for`. Leaving the loop with aclose(), or cancelling the task, cancels the request."""
         import asyncio
@@ -330,6 +360,7 @@ class LLM:
         request, handle = self._submit(
             _single(prompt), params, params.output_kind,
             lambda output: loop.call_soon_threadsafe(arrived.put_nowait, output), priority, request_id,
+            self._loras_of(lora_request, 1)[0],
         )
         try:
             while not request.finished:
@@ -345,7 +376,7 @@ class LLM:
         messages: Any,
         sampling_params: Params = None,
         use_tqdm: Any = False,
-        lora_request: None = None,
+        lora_request: Lora = None,
         chat_template: Optional[str] = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -482,6 +513,7 @@ class LLM:
         sink: Any,
         priority: int = 0,
         request_id: Optional[str] = None,
+        lora: str = "",
     ) -> Tuple[Answering, Tuple[int, int]]:
         encodes = prompt.encoder_text is not None or prompt.encoder_ids is not None
         if self._encoder_decoder and not encodes:
@@ -494,7 +526,7 @@ class LLM:
         request = Answering(
             name, prompt.encoder_text if encodes else prompt.text, encoder_ids if encodes else ids, params, self._decode_token, kind
         )
-        handle = self._generator.submit(ids, params.to_json(), params.n, sink, priority, encoder_ids)
+        handle = self._generator.submit(ids, params.to_json(), params.n, sink, priority, encoder_ids, lora=lora)
         return request, handle
 
 
@@ -514,7 +546,7 @@ def _refuse_others(others: Mapping[str, Any]) -> None:
 
 def _no_lora(given: Any) -> None:
     if given is not None:
-        raise ValueError("lora_request is given; adapters are not supported: merge them into the weights")
+        raise ValueError("lora_request is given; encoders have no adapters: leave it out")
 
 
 def _single(prompt: Any) -> Prompt:

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 static_assert(offsetof(fovea_chat, messages) == 8 && sizeof(fovea_chat) == 56);
 static_assert(offsetof(fovea_request, prompt) == 8 && offsetof(fovea_request, tag) == 56 &&
               offsetof(fovea_request, raw_text) == 64 && offsetof(fovea_request, encoder_ids) == 72 &&
-              sizeof(fovea_request) == 104);
+              offsetof(fovea_request, lora) == 104 && sizeof(fovea_request) == 112);
 static_assert(sizeof(fovea_token_logprob) == 12 && offsetof(fovea_token_logprobs, num_top) == 12 &&
               offsetof(fovea_token_logprobs, top) == 16 && sizeof(fovea_token_logprobs) == 24);
 static_assert(offsetof(fovea_output, text) == 24 && offsetof(fovea_output, logprobs) == 56 &&
@@ -92,6 +92,14 @@ TEST_F(EngineAbi, NullPointers) {
   EXPECT_THAT(error_of(fovea_engine_submit(e, &good, nullptr)), HasSubstr("id is null"));
   uint64_t id = 0;
   EXPECT_THAT(error_of(fovea_engine_submit(e, nullptr, &id)), HasSubstr("fovea_request is null"));
+  EXPECT_THAT(error_of(fovea_engine_load_lora(e, nullptr, "x")), HasSubstr("name is null"));
+  EXPECT_THAT(error_of(fovea_engine_load_lora(e, "x", nullptr)), HasSubstr("path is null"));
+  EXPECT_THAT(error_of(fovea_engine_load_lora(e, "x", "y")), HasSubstr("LoRA adapters are off"));
+  EXPECT_THAT(error_of(fovea_engine_unload_lora(e, nullptr)), HasSubstr("name is null"));
+  EXPECT_THAT(error_of(fovea_engine_unload_lora(e, "x")), HasSubstr("\"x\" is not loaded"));
+  fovea_request adapted = good;
+  adapted.lora = "x";
+  EXPECT_THAT(error_of(fovea_engine_submit(e, &adapted, &id)), HasSubstr("\"x\" is not loaded"));
   EXPECT_THAT(error_of(fovea_engine_poll(e, 0, nullptr)), HasSubstr("out is null"));
   EXPECT_THAT(error_of(fovea_engine_wait(e, 0, nullptr)), HasSubstr("idle is null"));
   EXPECT_THAT(error_of(fovea_model_kind(nullptr, nullptr)), HasSubstr("model is null"));

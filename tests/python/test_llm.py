@@ -18,9 +18,12 @@ import time
 import unittest
 
 import fovea
-from fovea import LLM, AttentionBackendEnum, AttentionConfig, RequestOutputKind, SamplingParams
+from fovea import LLM, AttentionBackendEnum, AttentionConfig, LoRARequest, RequestOutputKind, SamplingParams
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from lora_adapter import write_adapter  # noqa: E402
+
 GOLDENS = ROOT / "tests" / "goldens"
 DEMO = str(ROOT / "models" / "demo")
 PROGRAM = os.environ.get("FOVEA_PROGRAM")
@@ -680,8 +683,32 @@ class Refusals(unittest.TestCase):
             demo().generate(["a"], ["x"])
         with self.assertRaisesRegex(ValueError, "a stream has one prompt"):
             demo().stream(["a", "b"])
-        with self.assertRaisesRegex(ValueError, "lora_request is given"):
+        with self.assertRaisesRegex(ValueError, "must be a LoRARequest"):
             demo().generate("x", GREEDY, lora_request=object())
+        with self.assertRaisesRegex(ValueError, "LoRA adapters are off"):
+            demo().generate("x", GREEDY, lora_request=LoRARequest("a", 1, "/none"))
+
+
+class Adapters(unittest.TestCase):
+    """Adapters by vLLM's LoRARequest."""
+
+    def test_each_prompt_has_its_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            a, b = (write_adapter(os.path.join(folder, name), seed) for seed, name in enumerate("ab"))
+            model = str(GOLDENS / "llama3_gqa4_d16_bf16")
+            params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+            with LLM(model, threads=2, lora_modules={"b": b}, max_lora_rank=8) as llm:
+                first, second = LoRARequest("a", 1, a), LoRARequest("b")
+                alone = [llm.generate("What is it", params, lora_request=one)[0].outputs[0].token_ids for one in (None, first, second)]
+                self.assertEqual(len(set(map(tuple, alone))), 3)
+                together = llm.generate(["What is it"] * 3, params, lora_request=[None, first, second])
+                self.assertEqual([one.outputs[0].token_ids for one in together], alone)
+                self.assertEqual(list(llm.stream("What is it", params, lora_request=first))[-1].outputs[0].token_ids, alone[1])
+                with self.assertRaisesRegex(ValueError, "lora_request has 1 members for 2 prompts"):
+                    llm.generate(["x", "y"], params, lora_request=[first])
+                llm.unload_lora("a")
+                again = LoRARequest("a", 1, b)
+                self.assertEqual(llm.generate("What is it", params, lora_request=again)[0].outputs[0].token_ids, alone[2])
 
 
 if __name__ == "__main__":

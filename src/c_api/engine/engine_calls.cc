@@ -102,6 +102,21 @@ fovea_status fovea_engine_stats_json(fovea_engine* engine, char** json) {
   });
 }
 
+fovea_status fovea_engine_load_lora(fovea_engine* engine, const char* name, const char* path) {
+  return of_engine("fovea_engine_load_lora", engine, [&](EngineObject& object) -> Status {
+    if (name == nullptr) return invalid("name is null");
+    if (path == nullptr) return invalid("path is null");
+    return object.engine().load_lora({name, path});
+  });
+}
+
+fovea_status fovea_engine_unload_lora(fovea_engine* engine, const char* name) {
+  return of_engine("fovea_engine_unload_lora", engine, [&](EngineObject& object) -> Status {
+    if (name == nullptr) return invalid("name is null");
+    return object.engine().unload_lora(name);
+  });
+}
+
 fovea_status fovea_engine_tokenize(fovea_engine* engine, const char* text, int64_t bytes,
                                    int32_t add_special_tokens, int32_t** ids, size_t* count) {
   return of_engine("fovea_engine_tokenize", engine, [&](EngineObject& object) -> Status {

@@ -46,6 +46,7 @@ Result<GenerateRequest> EngineObject::to_request(const fovea_request& given) con
   request.sampling = std::move(sampling);
   request.priority = given.priority;
   request.client = given_or_empty(given.client);
+  request.lora = given_or_empty(given.lora);
   return request;
 }
 

@@ -153,6 +153,21 @@ void read_bias(Members& members, std::vector<LogitBias>& out) {
   }
 }
 
+void read_lora(Members& members, LoraConfig& out) {
+  members.read("enable_lora", out.enabled);
+  members.read("max_lora_rank", out.max_rank, 1, kMaxLoraRank);
+  members.read("max_loras", out.max_loras, 1, 65536);
+  members.read("max_cpu_loras", out.max_loaded, 1, 65536);
+  const nlohmann::json* modules = members.find("lora_modules");
+  if (modules == nullptr) return;
+  constexpr const char* kAllowed = R"(an object of names and paths, as {"sql": "/data/sql-lora"})";
+  if (!modules->is_object()) return members.refuse("lora_modules", kAllowed);
+  for (const auto& [name, path] : modules->items()) {
+    if (!path.is_string()) return members.refuse("lora_modules", kAllowed);
+    out.modules.push_back({name, path.get<std::string>()});
+  }
+}
+
 }  // namespace
 
 Result<EngineConfig> engine_options(const char* text) {
@@ -182,6 +197,7 @@ Result<EngineConfig> engine_options(const char* text) {
   read_speculative(members, config.speculative);
   members.read("chat_template", config.chat_template);
   members.read("chat_template_name", config.chat_template_name);
+  read_lora(members, config.lora);
   FOVEA_RETURN_IF_ERROR(members.close());
   return config;
 }

@@ -30,8 +30,16 @@ TEST(EngineOptions, AllOfThem) {
     "gpu_memory_utilization": 0.5, "disable_overlap_schedule": true, "disable_cuda_graph": true,
     "cuda_graph_max_bs": 17, "cuda_graph_bs": [1, 17], "scheduling_policy": "priority", "threads": 2, "seed": 18446744073709551615, "dummy_weights": true,
     "speculative_config": {"method": "eagle3", "model": "h", "num_speculative_tokens": 3},
-    "generation_config": "none", "max_logprobs": -1, "chat_template": "t", "chat_template_name": "n"})");
+    "generation_config": "none", "max_logprobs": -1, "chat_template": "t", "chat_template_name": "n",
+    "enable_lora": true, "lora_modules": {"a": "x", "b": "y"}, "max_lora_rank": 9, "max_loras": 2, "max_cpu_loras": 3})");
   ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_TRUE(config->lora.enabled);
+  ASSERT_EQ(config->lora.modules.size(), 2u);
+  EXPECT_EQ(config->lora.modules[1].name, "b");
+  EXPECT_EQ(config->lora.modules[1].path, "y");
+  EXPECT_EQ(config->lora.max_rank, 9);
+  EXPECT_EQ(config->lora.max_loras, 2);
+  EXPECT_EQ(config->lora.max_loaded, 3);
   EXPECT_EQ(config->model, "m");
   EXPECT_EQ(config->speculative.method, DraftMethod::eagle3);
   EXPECT_EQ(config->speculative.model, "h");
