@@ -77,7 +77,7 @@ struct EngineSnapshot {
   };
   struct Step {
     double seconds = 0, attention_seconds = 0, plan_seconds = 0;
-    int prefill_rows = 0, decode_rows = 0;
+    int prefill_rows = 0, decode_rows = 0;  ///< draft tokens are rows too
   };
 
   std::chrono::steady_clock::time_point made;
@@ -85,6 +85,8 @@ struct EngineSnapshot {
   int page_size = 0;
   /// free + cached + in use = total, where cached = evictable.
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_in_use = 0;
+  int64_t generated_tokens = 0;     ///< since the start, as EngineStats counts them
+  SpeculativeCounts speculative;    ///< since the start
   int running = 0, waiting = 0;     ///< totals, also beyond kSnapshotSequences
   std::vector<Sequence> sequences;  ///< running in scheduling order, then waiting
   int64_t prefix_nodes = 0, prefix_pages = 0, prefix_locked_pages = 0;

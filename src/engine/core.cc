@@ -336,6 +336,8 @@ void EngineCore::add_to_snapshot(const Sequence& sequence, EngineSnapshot& out) 
 EngineSnapshot EngineCore::snapshot() const {
   EngineSnapshot out;
   out.steps_total = stats_.steps;
+  out.generated_tokens = stats_.generated_tokens;
+  out.speculative = stats_.speculative;
   out.page_size = scheduler_.config().page_size;
   out.pages_total = scheduler_.pages_total();
   out.pages_free = scheduler_.pages_free();

@@ -96,7 +96,12 @@ std::string snapshot_json(const EngineSnapshot& s, std::chrono::steady_clock::ti
   std::string text;
   Writer out(text);
   out.add("age_seconds", std::max(0.0, std::chrono::duration<double>(now - s.made).count()));
-  out.add("steps_total", s.steps_total).add("page_size", s.page_size);
+  out.add("steps_total", s.steps_total).add("generated_tokens", s.generated_tokens);
+  out.object("drafts", [&](Writer& drafts) {
+    drafts.add("steps", s.speculative.drafts).add("draft_tokens", s.speculative.draft_tokens);
+    drafts.add("accepted_tokens", s.speculative.accepted_tokens);
+  });
+  out.add("page_size", s.page_size);
   out.object("pages", [&](Writer& pages) {
     pages.add("total", s.pages_total).add("free", s.pages_free);
     pages.add("cached", s.pages_cached).add("in_use", s.pages_in_use);

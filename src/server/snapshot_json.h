@@ -13,6 +13,10 @@ namespace fovea::server {
 ///   {
 ///     "age_seconds": 0.013,     since the snapshot was taken
 ///     "steps_total": 4211,      steps since the start
+///     "generated_tokens": 5120,  since the start
+///     "drafts": {"steps": 900, "draft_tokens": 4500, "accepted_tokens": 2700},
+///                               of speculative decoding since the start: steps of a sequence that verified
+///                               drafts, tokens that were verified, those of them that were accepted
 ///     "page_size": 16,          tokens a page
 ///     "pages": {"total": 2048, "free": 1800, "cached": 200, "in_use": 48},
 ///                               free + cached + in_use = total; cached: evictable pages of the prefix cache
@@ -47,7 +51,7 @@ namespace fovea::server {
 ///         "attention_seconds": 0.0004,  of this, attention kernels
 ///         "plan_seconds": 0.00001,      of this, planning attention
 ///         "prefill_rows": 0,    prompt tokens computed
-///         "decode_rows": 3      sequences that got their next token
+///         "decode_rows": 3      of decoding sequences: one each, and their drafts
 ///       }
 ///     ]
 ///   }

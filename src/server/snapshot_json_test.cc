@@ -12,6 +12,9 @@ using Json = nlohmann::json;
 EngineSnapshot example() {
   EngineSnapshot s;
   s.steps_total = 4211;
+  s.generated_tokens = 9000;
+  s.speculative.add(5, 3);
+  s.speculative.add(5, 0);
   s.page_size = 16;
   s.pages_total = 2048;
   s.pages_free = 1800;
@@ -35,7 +38,8 @@ EngineSnapshot example() {
 TEST(SnapshotJson, HasEveryFieldOfTheHeader) {
   const EngineSnapshot s = example();
   EXPECT_EQ(Json::parse(snapshot_json(s, s.made + std::chrono::milliseconds(250))), Json::parse(R"({
-    "age_seconds": 0.25, "steps_total": 4211, "page_size": 16,
+    "age_seconds": 0.25, "steps_total": 4211, "generated_tokens": 9000,
+    "drafts": {"steps": 2, "draft_tokens": 10, "accepted_tokens": 3}, "page_size": 16,
     "pages": {"total": 2048, "free": 1800, "cached": 200, "in_use": 48},
     "running": 1, "waiting": 2,
     "sequences": [

@@ -68,7 +68,8 @@ function reasonOf(error) {
 
 function drawer() {
   const rate = rateMeter();
-  const figures = figureTiles(["Running", "Waiting", "Tokens/s", "Step, median", "In attention", "Steps"]);
+  const figures = figureTiles(["Running", "Waiting", "Tokens/s", "Step, median", "In attention", "Steps", "Drafts accepted", "Tokens a step"]);
+  figures(["–", "–", "–", "–", "–", "–", null, null]);
   const drawMap = cacheMap();
   const drawSteps = stepChart();
   return (state) => {
@@ -81,6 +82,7 @@ function drawer() {
       seconds.length > 0 ? duration(seconds[seconds.length >> 1]) : "–",
       busy > 0 ? `${figure((100 * sum(state.steps.map((step) => step.attention_seconds))) / busy)} %` : "–",
       count(state.steps_total),
+      ...draftFigures(state.drafts),
     ]);
     drawMap(state);
     drawSteps(state.steps);
@@ -91,27 +93,34 @@ function drawer() {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
+// A tile whose text is null is hidden.
 function figureTiles(names) {
   const values = names.map(() => el("dd", {}, "–"));
-  byId("figures").replaceChildren(...names.map((name, i) => el("div", {}, el("dt", {}, name), values[i])));
-  return (texts) => texts.forEach((text, i) => setText(values[i], text));
+  const tiles = names.map((name, i) => el("div", {}, el("dt", {}, name), values[i]));
+  byId("figures").replaceChildren(...tiles);
+  return (texts) => texts.forEach((text, i) => {
+    tiles[i].hidden = text === null;
+    if (text !== null) setText(values[i], text);
+  });
 }
 
-// Tokens decoded per second of wall time, over the last few polls. A poll returns the newest steps only; if more
-// ran since the last one, they are extrapolated.
+// Of speculative decoding since the start: the share of drafts that were accepted, and the tokens of a step of a sequence.
+function draftFigures(drafts) {
+  if (drafts.steps === 0) return [null, null];
+  return [`${figure((100 * drafts.accepted_tokens) / drafts.draft_tokens)} %`, figure(1 + drafts.accepted_tokens / drafts.steps)];
+}
+
+// Tokens generated per second of wall time, over the last few polls.
 function rateMeter() {
   const views = [];
   let last = null;
   return (state) => {
     const now = performance.now() / 1000 - state.age_seconds;
     if (last !== null && state.steps_total >= last.steps && now > last.now) {
-      const made = state.steps_total - last.steps;
-      const known = made > 0 ? state.steps.slice(-made) : [];
-      const tokens = known.length > 0 ? (sum(known.map((step) => step.decode_rows)) * made) / known.length : 0;
-      views.push({ tokens, seconds: now - last.now });
+      views.push({ tokens: state.generated_tokens - last.tokens, seconds: now - last.now });
       if (views.length > 4) views.shift();
     }
-    if (last === null || now > last.now || state.steps_total < last.steps) last = { now, steps: state.steps_total };
+    if (last === null || now > last.now || state.steps_total < last.steps) last = { now, steps: state.steps_total, tokens: state.generated_tokens };
     const seconds = sum(views.map((view) => view.seconds));
     return seconds > 0 ? sum(views.map((view) => view.tokens)) / seconds : NaN;
   };

@@ -544,12 +544,20 @@ test("an engine that did nothing yet", async () => {
   const { page, leave } = await visit("wide", { address: idle.url });
   await page.locator("#sequences", { hasText: "No requests are running." }).waitFor();
   await page.locator("#prefixes", { hasText: "Nothing is cached yet." }).waitFor();
-  assert.match(await page.locator("#figures").innerText(), /Running\s+0\s+Waiting\s+0/);
+  assert.match(await page.locator("#figures").innerText(), /Running\s+0\s+Waiting\s+0[^]*Steps\s+0$/);
   const shown = await page.locator("#kv-map i").evaluateAll((cells) => [...new Set(cells.map((cell) => cell.className))]);
   assert.deepEqual(shown, ["free"]);
   await shoot(page, "idle");
   await leave();
   await idle.close();
+  const drafting = await startMock({ state: { ...idleState, drafts: { steps: 100, draft_tokens: 400, accepted_tokens: 250 } } });
+  const other = await visit("phone", { address: drafting.url });
+  await other.page.getByRole("tab", { name: "Engine" }).click();
+  await other.page.locator("#figures", { hasText: "Drafts accepted" }).waitFor();
+  assert.match(await other.page.locator("#figures").innerText(), /Drafts accepted\s+62\.5 %\s+Tokens a step\s+3\.5/);
+  await assertNoSidewaysScroll(other.page);
+  await other.leave();
+  await drafting.close();
 });
 
 test("a server that goes away is noticed", async () => {

@@ -27,6 +27,7 @@ class MockEngine {
   constructor() {
     this.started = Date.now();
     this.stepsTotal = 40_000;
+    this.generated = 900_000;
     this.steps = [];
     this.total = 2048;
     this.nextId = 311;
@@ -67,6 +68,7 @@ class MockEngine {
     this.steps.push({ seconds, attention_seconds: seconds * 0.31, plan_seconds: 0.00002, prefill_rows: prefill, decode_rows: decode });
     if (this.steps.length > 120) this.steps.shift();
     this.stepsTotal += 1;
+    this.generated += decode;
   }
 
   state() {
@@ -76,6 +78,8 @@ class MockEngine {
     return {
       age_seconds: 0.004,
       steps_total: this.stepsTotal,
+      generated_tokens: this.generated,
+      drafts: { steps: 0, draft_tokens: 0, accepted_tokens: 0 },
       page_size: 16,
       pages: { total: this.total, free: this.total - inUse - cached, cached, in_use: inUse },
       running: running.length,
@@ -151,7 +155,7 @@ async function chat(request, response, engine, answers, context) {
 
 // The state before the first request.
 export const idleState = {
-  age_seconds: 0, steps_total: 0, page_size: 16, pages: { total: 4096, free: 4096, cached: 0, in_use: 0 }, running: 0, waiting: 0,
+  age_seconds: 0, steps_total: 0, generated_tokens: 0, drafts: { steps: 0, draft_tokens: 0, accepted_tokens: 0 }, page_size: 16, pages: { total: 4096, free: 4096, cached: 0, in_use: 0 }, running: 0, waiting: 0,
   sequences: [], prefixes: { nodes: 0, pages: 0, locked_pages: 0, complete: true, longest: [] }, steps: [],
 };
 
