@@ -29,7 +29,7 @@ std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
 
 constexpr uint64_t kSeeds = 400;
 #ifdef FOVEA_SANITIZED
-constexpr uint64_t kRunSeeds = kSeeds / 4;
+constexpr uint64_t kRunSeeds = kSeeds / 8;
 #else
 constexpr uint64_t kRunSeeds = kSeeds;
 #endif
