@@ -27,7 +27,7 @@ class Adapters:
 
     def names_of(self, given: Any, count: int) -> List[str]:
         """The adapter of each of `count` prompts; "" = none."""
-        every = [given] * count if given is None or isinstance(given, LoRARequest) else list(given)
+        every = list(given) if isinstance(given, (list, tuple)) else [given] * count
         if len(every) != count:
             raise ValueError(f"lora_request has {len(every)} members for {count} prompts; give one for each")
         return [self._name_of(one) for one in every]

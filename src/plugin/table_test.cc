@@ -69,7 +69,8 @@ TEST(Table, EveryEnumeratorHasANumber) {
     levels.insert(to_abi(abi_invariance(), static_cast<Invariance>(i)));
   EXPECT_THAT(levels, ElementsAre(0, 1, 2, 3, 4, 5));
   for (unsigned i = 0; i < static_cast<unsigned>(KvCacheDType::count_); ++i)
-    if (const auto d = static_cast<KvCacheDType>(i); size_of(d) != 0) {
+    // Records of fp8_ds_mla belong to sparse attention, whose lists of keys a plugin does not get.
+    if (const auto d = static_cast<KvCacheDType>(i); size_of(d) != 0 && d != KvCacheDType::fp8_ds_mla) {
       EXPECT_GE(to_abi(abi_kv_dtypes(), d), 0) << to_string(d);
     }
 }

@@ -15,7 +15,7 @@ namespace {
 
 // Layout of case numbers, as in prove(); main() confirms it by running prove().
 constexpr int kRowBits = 12;
-constexpr uint64_t kArraysPerSeed = 16, kArrays = 2, kComposed = 15;
+constexpr uint64_t kArraysPerSeed = 16, kArrays = 4, kComposed = 15;
 
 /// Cases prepared at a time; few, since most defects are found by the first case.
 constexpr size_t kBatchOfThread = 8;

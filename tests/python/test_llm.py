@@ -82,7 +82,7 @@ class Drafts(unittest.TestCase):
         prompt = {"prompt_token_ids": list(range(40))}
         with LLM(model, threads=2, speculative_config={"method": "eagle3", "model": head, "num_speculative_tokens": 3}) as llm:
             drafted = llm.generate(prompt, params)[0].outputs[0].token_ids
-            self.assertGreater(llm.stats()["speculative"]["draft_tokens"], 30)
+            self.assertGreater(llm.stats()["speculative"]["draft_tokens"], 20)
         with LLM(model, threads=2) as llm:
             self.assertEqual(llm.generate(prompt, params)[0].outputs[0].token_ids, drafted)
 
