@@ -27,7 +27,8 @@ class Adapters:
 
     def names_of(self, given: Any, count: int) -> List[str]:
         """The adapter of each of `count` prompts; "" = none."""
-        every = list(given) if isinstance(given, (list, tuple)) else [given] * count
+        several = isinstance(given, (list, tuple)) and not isinstance(given, LoRARequest)  # which is a tuple itself
+        every = list(given) if several else [given] * count
         if len(every) != count:
             raise ValueError(f"lora_request has {len(every)} members for {count} prompts; give one for each")
         return [self._name_of(one) for one in every]
