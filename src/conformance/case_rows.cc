@@ -89,11 +89,14 @@ std::vector<Levels> CaseSpace::weighted_rows(uint64_t seed, int count, const Wei
 
 std::vector<Levels> CaseSpace::common_rows(uint64_t seed, int count, const Levels& fixed) const {
   const bool mla = backend_.capability.features.has(Feature::mla);
+  // Where there are records of fp8_ds_mla, they are the usual ones.
+  const bool records = backend_.capability.kv_dtypes.has(KvCacheDType::fp8_ds_mla);
   using Ints = std::vector<int>;
   const Weights weights = {
       {Knob::dtype, {value_of(DType::bf16), value_of(DType::f16)}},
       {Knob::kv_dtype,
-       {value_of(KvCacheDType::auto_), value_of(KvCacheDType::auto_), value_of(KvCacheDType::fp8_e4m3)}},
+       {value_of(KvCacheDType::auto_), value_of(records ? KvCacheDType::fp8_ds_mla : KvCacheDType::auto_),
+        value_of(KvCacheDType::fp8_e4m3)}},
       {Knob::page_size, {1, 16, 16, 32, 64, 128}},
       {Knob::head_dim, mla ? Ints{576, 576, 576, 288, 64} : Ints{64, 96, 128, 128, 192, 256}},
       {Knob::gqa_ratio, mla ? Ints{1, 8, 16, 16, 32, 64, 128} : Ints{1, 2, 4, 5, 7, 8, 16}},

@@ -183,7 +183,7 @@ TEST(MlaCases, FindDefects) {
 
 TEST(SparseMlaCases, ListKeysWithGapsAndBytes) {
   bool bytes = false, listed = false, left_out = false;
-  for (const Case& c : cases_of(sparse_records(), 120)) {
+  for (const Case& c : cases_of(sparse_records(), 40)) {
     const AttentionSpec& spec = c.problem.spec;
     EXPECT_TRUE(spec.use_sparse && spec.sparse_topk > 0);
     EXPECT_TRUE(validate(sparse_records(), spec, {}, c.problem.phase).empty()) << c.problem.describe();
