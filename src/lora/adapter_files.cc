@@ -173,8 +173,8 @@ class Reader {
   }
 
   std::string can_be_adapted() const {
-    const std::string layers = "layers 0 to " + std::to_string(shape_.dense_mlp.size() - 1) +
-                               " have self_attn." + (shape_.stacked ? "{qkv,o}_proj" : "{q,k,v,o}_proj");
+    std::string layers = "layers 0 to " + std::to_string(shape_.dense_mlp.size() - 1) + " have self_attn." +
+                         (shape_.stacked ? "{qkv,o}_proj" : "{q,k,v,o}_proj");
     if (std::ranges::find(shape_.dense_mlp, true) == shape_.dense_mlp.end()) return layers;
     return layers + " and " + shape_.mlp_name +
            (shape_.stacked ? ".{gate_up,down}_proj" : ".{gate,up,down}_proj");
