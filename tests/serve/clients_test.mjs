@@ -1,6 +1,7 @@
 // The server under the clients that people use: OpenAI's own, and the AI SDK's for compatible servers.
 // Usage: clients_test.mjs PROGRAM GOLDENS
 import assert from "node:assert/strict";
+import { File } from "node:buffer";
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,6 +15,7 @@ const openai = await need("openai");
 const { embed, embedMany, generateObject, generateText, jsonSchema, streamText, tool } = await need("ai");
 const { createOpenAICompatible } = await need("@ai-sdk/openai-compatible");
 const OpenAI = openai.default;
+globalThis.File ??= File;  // Node 18, Debian 12's, has it in node:buffer only
 
 const ask = (text) => [{ role: "user", content: text }];
 const SUM = "What is 275 + 148?";
