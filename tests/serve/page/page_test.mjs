@@ -48,8 +48,9 @@ for (const size of ["wide", "phone"]) {
   }
 }
 
-test("an answer is stopped", async () => {
+test("an answer is stopped", async (context) => {
   const line = await narrowLine(4000);
+  context.after(line.close);  // also of a test that fails, since it would keep this process alive
   const { page, leave } = await visit("wide", { address: line.url });
   await page.locator("#served").waitFor();
   // Runs inside the page at the first words.
@@ -75,7 +76,6 @@ test("an answer is stopped", async () => {
   await page.getByRole("button", { name: "New chat" }).click();
   assert.equal(await page.locator("#messages > li").count(), 0);
   await leave();
-  line.close();
 });
 
 test("settings are sent, and the conversation with them", async () => {

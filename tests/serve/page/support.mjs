@@ -95,7 +95,9 @@ export async function busy(work) {
 export async function narrowLine(firstBytes) {
   let open = false;
   const line = http.createServer((request, response) => {
-    const forwarded = http.request(new URL(request.url, url), { method: request.method, headers: { ...request.headers, host: new URL(url).host } }, (answer) => {
+    // A connection for each: one that is kept alive may be closed by the server just when it is used again.
+    const options = { agent: false, method: request.method, headers: { ...request.headers, host: new URL(url).host } };
+    const forwarded = http.request(new URL(request.url, url), options, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       if (open || !/event-stream/.test(answer.headers["content-type"]) || request.method !== "POST") return answer.pipe(response);
       let left = firstBytes;
