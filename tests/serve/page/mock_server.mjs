@@ -162,6 +162,10 @@ export const idleState = {
 // Embeddings are letter counts: texts with the same letters are similar.
 const embed = (text) => [..."abcdefghijklmnop"].map((letter) => text.toLowerCase().split(letter).length - 1);
 
+const started = [];
+// Closes those too that a failed test has left open and that would keep the process alive.
+export const closeMocks = () => Promise.all(started.map((mock) => mock.close()));
+
 // state: replaces the simulated engine's answer to /server_state; null = 404, as for an encoder. encoder: embeds instead
 // of chatting. audio: transcribes. answers: the answer to each message. context: the context length in tokens, here characters. loading():
 // { weights, seconds } while the model loads, then null.
@@ -216,7 +220,7 @@ export async function startMock({ port = 0, key = "", state, encoder = false, au
     response.end(JSON.stringify({ error: { message: `no route ${path}`, type: "not_found_error", param: null, code: null } }));
   });
   await new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
-  return {
+  const mock = {
     url: `http://127.0.0.1:${server.address().port}/`,
     requests: () => engine.chats.size,
     close: () => {
@@ -224,6 +228,8 @@ export async function startMock({ port = 0, key = "", state, encoder = false, au
       return new Promise((resolve) => server.close(resolve));
     },
   };
+  started.push(mock);
+  return mock;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -5,7 +5,7 @@ import http from "node:http";
 import { test } from "node:test";
 import { parseArgs } from "node:util";
 import { need, skip, startServer } from "../server.mjs";
-import { startMock } from "./mock_server.mjs";
+import { closeMocks, startMock } from "./mock_server.mjs";
 
 export const { values: given } = parseArgs({
   options: {
@@ -29,7 +29,7 @@ const browser = await chromium.launch({ executablePath: given.chromium, args: la
 if (given.screenshots) mkdirSync(given.screenshots, { recursive: true });
 test.after(async () => {
   await browser.close();
-  await mock?.close();
+  await closeMocks();
   await server?.stop();
 });
 
