@@ -186,6 +186,7 @@ BackendProof read_backend(const Json& json, const std::string& where, Status& st
   backend.version = members.line("version");
   backend.same_as = members.line("same_as");
   backend.commit = members.line_if_given("commit");
+  backend.date = members.line_if_given("date");
   backend.cases = members.count("cases", int64_t{1} << 53);
   for (const Json& family : members.list("families")) {
     if (!family.is_string()) return members.fail("families is not a list of names"), backend;
@@ -244,6 +245,7 @@ std::string to_json(const Proof& p) {
         .append(",\n      \"same_as\": ")
         .append(json_text(backend.same_as))
         .append(backend.commit.empty() ? "" : ",\n      \"commit\": " + json_text(backend.commit))
+        .append(backend.date.empty() ? "" : ",\n      \"date\": " + json_text(backend.date))
         .append(",\n      \"cases\": ")
         .append(std::to_string(backend.cases))
         .append(",\n      \"families\": ")

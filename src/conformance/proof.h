@@ -55,6 +55,7 @@ struct BackendProof {
   std::vector<KernelProof> kernels;
   std::vector<CellProof> cells;  ///< in the order of the columns
   std::string commit = {};       ///< of the code that ran, where it is not the file's
+  std::string date = {};         ///< of the run, likewise
   bool operator==(const BackendProof&) const = default;
 };
 

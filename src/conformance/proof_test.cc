@@ -38,7 +38,7 @@ Proof example() {
       {"dcp=yes", CellStatus::refused, 1, {}, {}, 0, 0, "decode context parallelism not supported"},
       {"sink=yes", CellStatus::too_few, 31, {}, {}, 0, 0, "only 31 cases depend on it; 32 are needed"},
       {"window=yes", CellStatus::failed, 3, {}, {}, 0.5, 0, "case 7: a\nnew line"}};
-  p.backends = {backend, {"TORCH_NATIVE", "", "CPU_ATTN (1)", {}, 0, {}, {}, "4567def"}};
+  p.backends = {backend, {"TORCH_NATIVE", "", "CPU_ATTN (1)", {}, 0, {}, {}, "4567def", "2026-11-20"}};
   return p;
 }
 

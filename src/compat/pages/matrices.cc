@@ -244,10 +244,11 @@ std::string proof_table(const BackendRegistry& backends, Proofs proofs) {
         lse_error = std::max(lse_error, cell.worst_lse_error);
       }
       table.row({rows_of_proof(proof, backend), place_text(proof), proof.compiler,
-                 code((backend.commit.empty() ? proof.commit : backend.commit).substr(0, 12)), proof.date,
-                 count(conformance::CellStatus::proven), count(conformance::CellStatus::other_kernels),
-                 count(conformance::CellStatus::refused), count(conformance::CellStatus::unasked),
-                 count(conformance::CellStatus::too_few), count(conformance::CellStatus::failed),
+                 code((backend.commit.empty() ? proof.commit : backend.commit).substr(0, 12)),
+                 backend.date.empty() ? proof.date : backend.date, count(conformance::CellStatus::proven),
+                 count(conformance::CellStatus::other_kernels), count(conformance::CellStatus::refused),
+                 count(conformance::CellStatus::unasked), count(conformance::CellStatus::too_few),
+                 count(conformance::CellStatus::failed),
                  std::to_string(count_stale(backend, row_of(backend, backends))),
                  std::to_string(backend.cases), number(error), number(lse_error)});
     }
