@@ -56,6 +56,7 @@ the end`;
 
 test("Markdown is shown", async () => {
   const { page, leave } = await own({ answers: { markdown } }, "wide", { permissions: ["clipboard-read", "clipboard-write"] });
+  await page.locator("#served-model", { hasText: "gpt-oss-20b" }).waitFor();  // else the answer has no model's name
   await say(page, "markdown");
   await answered(page);
   const text = answers(page).first().locator(".text");
