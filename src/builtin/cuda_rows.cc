@@ -108,8 +108,17 @@ Capability flashmla_capability() {
   return c;
 }
 
-/// Combinations that the MLA kernels lack.
-std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo&) {
+/// Combinations that all MLA kernels lack.
+std::optional<Reason> check_mla_types(const AttentionSpec& spec, const DeviceInfo&) {
+  const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
+  if (!is_another_type(stored, spec.dtype)) return {};
+  return Reason{"a KV cache of " + std::string(to_string(stored)) + " beside queries of " +
+                    std::string(to_string(spec.dtype)) + " not supported",
+                "--kv-cache-dtype auto: the queries' type"};
+}
+
+/// The same for rows with two sizes of records.
+std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo& device) {
   // Sizes that no record has are the columns' matter.
   const bool known =
       (spec.head_dim == 576 || spec.head_dim == 288) && (spec.v_head_dim == 512 || spec.v_head_dim == 256);
@@ -117,11 +126,7 @@ std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo&) {
     return Reason{"records of " + std::to_string(spec.head_dim) + " elements with values of " +
                       std::to_string(spec.v_head_dim) + " not supported: 576 with 512 and 288 with 256 are",
                   {}};
-  const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
-  if (!is_another_type(stored, spec.dtype)) return {};
-  return Reason{"a KV cache of " + std::string(to_string(stored)) + " beside queries of " +
-                    std::string(to_string(spec.dtype)) + " not supported",
-                "--kv-cache-dtype auto: the queries' type"};
+  return check_mla_types(spec, device);
 }
 
 /// Combinations that the sm80 kernels lack, with what to change.
@@ -178,8 +183,8 @@ const Kernels* kernels_of(const BackendInfo& document) {
       {"TRITON_ATTN", "", {"portable"}, portable_capability, nullptr},
       {"TRITON_MLA", "", {"mla_sm80"}, mla_capability, check_mla},
       {"FLASHINFER_MLA", "", {"mla_sm80"}, flashinfer_mla_capability, check_mla},
-      {"FLASH_ATTN_MLA", "", {"mla_sm90"}, flash_attn_mla_capability, check_mla},
-      {"FLASHMLA", "", {"mla_sm90"}, flashmla_capability, check_mla},
+      {"FLASH_ATTN_MLA", "", {"mla_sm90"}, flash_attn_mla_capability, check_mla_types},
+      {"FLASHMLA", "", {"mla_sm90"}, flashmla_capability, check_mla_types},
   };
   const auto found = std::ranges::find_if(all, [&document](const Kernels& kernels) {
     return kernels.name == document.name && kernels.version == document.version;

@@ -220,28 +220,35 @@ std::string flag_of(const BackendInfo& info) {
   return std::string(info.name);
 }
 
+/// Where failures are printed: not amid JSON.
+std::FILE* failures_to(const ConformanceFlags& flags) {
+  return flags.json ? stderr : stdout;
+}
+
 void print_failure(const ConformanceFlags& flags, const BackendInfo& info, const CaseFailure& failure) {
   // For a kernel that never ran, both are empty.
   const std::string cells = failure.cells.empty() ? "" : " " + joined(failure.cells, 6);
   const std::string number = failure.number == 0 ? "" : "case " + std::to_string(failure.number) + " ";
-  std::printf("FAILED %s%s: %son %s: %s\n", info.label().c_str(), cells.c_str(), number.c_str(),
-              failure.isa.c_str(), failure.what.c_str());
-  std::printf("  conditions: %s\n", failure.levels.c_str());
+  std::FILE* const out = failures_to(flags);
+  std::fprintf(out, "FAILED %s%s: %son %s: %s\n", info.label().c_str(), cells.c_str(), number.c_str(),
+               failure.isa.c_str(), failure.what.c_str());
+  std::fprintf(out, "  conditions: %s\n", failure.levels.c_str());
   if (failure.number > 0)
-    std::printf("  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",
-                flags.device.c_str(), flag_of(info).c_str(),
-                info.library.empty() ? "" : (" --backend-library " + std::string(info.library)).c_str(),
-                failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
-                static_cast<unsigned long long>(failure.number),
-                failure.row.empty() ? "" : (" --row " + failure.row).c_str());
-  std::fflush(stdout);
+    std::fprintf(out, "  again: fovea conformance --device %s --backend %s%s%s --case %llu%s\n",
+                 flags.device.c_str(), flag_of(info).c_str(),
+                 info.library.empty() ? "" : (" --backend-library " + std::string(info.library)).c_str(),
+                 failure.fixed ? (" --cell " + failure.fixed->id()).c_str() : "",
+                 static_cast<unsigned long long>(failure.number),
+                 failure.row.empty() ? "" : (" --row " + failure.row).c_str());
+  std::fflush(out);
 }
 
-void print_failures(const BackendInfo& info, const BackendReport& report) {
+void print_failures(const ConformanceFlags& flags, const BackendInfo& info, const BackendReport& report) {
   const std::string label = info.label();
   for (const CellProof& cell : report.proof.cells)
     if (cell.status == CellStatus::failed || cell.status == CellStatus::too_few)
-      std::printf("FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(), cell.reason.c_str());
+      std::fprintf(failures_to(flags), "FAILED %s %s: %s\n", label.c_str(), cell.cell.c_str(),
+                   cell.reason.c_str());
 }
 
 void print_kernels(const BackendReport& report) {
@@ -377,10 +384,9 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
       own.machine = run.gpu.machine.get();
     }
     own.progress = progress_of(flags, *run.row->info);
-    if (!flags.json)
-      own.failed = [&flags, row = run.row](const CaseFailure& failure) {
-        print_failure(flags, *row->info, failure);
-      };
+    own.failed = [&flags, row = run.row](const CaseFailure& failure) {
+      print_failure(flags, *row->info, failure);
+    };
     run.report = std::async(gpu ? std::launch::async : std::launch::deferred,
                             [row = run.row, own] { return prove(*row->info, row->create, own); });
   }
@@ -397,8 +403,8 @@ Result<Proof> prove_rows(const ConformanceFlags& flags, const Place& place, cons
     BackendReport& report = *proven;
     proof.seconds = gpu ? std::max(proof.seconds, report.seconds) : proof.seconds + report.seconds;
     all_right = all_right && report.all_right();
+    print_failures(flags, info, report);
     if (!flags.json) {
-      print_failures(info, report);
       if (!flags.quick && !flags.replay) print_kernels(report);
       print_summary(info, report);
       std::fflush(stdout);

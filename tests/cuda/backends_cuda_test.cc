@@ -165,14 +165,16 @@ class CudaBackends : public CudaTest {
     on_ = std::make_unique<Stream>(stream());
   }
 
-  /// The backends that run on this device; only versions of `name` if it is given.
+  /// The backends of keys and values that run on this device, not those of latent attention; only versions of
+  /// `name` if it is given.
   std::vector<const BackendRegistry::Entry*> entries(std::string_view name = "") {
     const int cc = device_.compute_capability;
     std::vector<const BackendRegistry::Entry*> out;
     for (const auto& entry : builtin_backends().entries()) {
       const Capability& c = entry.info->capability;
-      if (c.device == DeviceKind::cuda && entry.create && (name.empty() || entry.info->name == name) &&
-          cc >= c.min_compute_capability && (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
+      if (c.device == DeviceKind::cuda && entry.create && !c.features.has(Feature::mla) &&
+          (name.empty() || entry.info->name == name) && cc >= c.min_compute_capability &&
+          (c.max_compute_capability == 0 || cc <= c.max_compute_capability))
         out.push_back(&entry);
     }
     return out;

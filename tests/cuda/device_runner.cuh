@@ -7,20 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda_check.h"
 #include "device_case.h"
 #include "fovea/result.h"
 #include "kernels/cuda/sm80/kernel_info.h"
 #include "kernels/cuda/sm80/launch.h"
 
 namespace fovea::cuda {
-
-#define CUDA_CHECK(expression)                                                                   \
-  do {                                                                                           \
-    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (0)
 
 template <class T>
 struct DeviceArray {
@@ -31,7 +24,7 @@ struct DeviceArray {
     CUDA_CHECK(cudaMalloc(&data, std::max<size_t>(n, 1) * sizeof(T)));
   }
   explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-    if (count != 0) CUDA_CHECK(cudaMemcpy(data, host.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+    if (count != 0) copy_to_device(data, host.data(), count * sizeof(T));
   }
   DeviceArray(DeviceArray&& o) noexcept : data(o.data), count(o.count) { o.data = nullptr; }
   DeviceArray& operator=(DeviceArray&& o) noexcept {
@@ -147,8 +140,8 @@ struct DeviceSchedule {
         partial_state(static_cast<size_t>(s.parts) * kv_heads * rows),
         arrivals(static_cast<size_t>(s.parts) * kv_heads),
         queue(std::vector<int32_t>{0}) {
-    CUDA_CHECK(cudaMemset(arrivals.data, 0, arrivals.count * 4));
-    CUDA_CHECK(cudaMemset(partial_out.data, 0xff, partial_out.count * 4));
+    set_bytes(arrivals.data, 0, arrivals.count * 4);
+    set_bytes(partial_out.data, 0xff, partial_out.count * 4);
   }
   void put(AttentionParams& p) const {
     p.items = items.data;
@@ -259,8 +252,8 @@ inline Output run_case(const HostCase& c, const Kernel& kernel) {
   const size_t out_row = row + p.skew;
   DeviceArray<uint16_t> out((c.tokens() * out_row + p.skew) * words + 2 * guard);
   DeviceArray<float> lse(static_cast<size_t>(c.tokens()) * p.heads() + 2 * guard);
-  CUDA_CHECK(cudaMemset(out.data, 0xff, out.count * 2));
-  CUDA_CHECK(cudaMemset(lse.data, 0xff, lse.count * 4));
+  set_bytes(out.data, 0xff, out.count * 2);
+  set_bytes(lse.data, 0xff, lse.count * 4);
 
   AttentionParams a;
   a.q = q.data + p.skew * words;

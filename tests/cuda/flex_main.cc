@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cuda_check.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/stream.h"
 #include "flex/examples_test_support.h"
@@ -19,11 +20,8 @@ namespace {
 
 void* on_device(const void* from, size_t bytes) {
   void* p = nullptr;
-  if (cudaMalloc(&p, std::max<size_t>(bytes, 16)) != cudaSuccess ||
-      cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice) != cudaSuccess) {
-    std::fprintf(stderr, "out of device memory\n");
-    std::exit(1);
-  }
+  CUDA_CHECK(cudaMalloc(&p, std::max<size_t>(bytes, 16)));
+  cuda::copy_to_device(p, from, bytes);
   return p;
 }
 
@@ -60,8 +58,8 @@ int check_examples(CudaStream& cuda, FlexProblem problem, const std::vector<std:
   for (size_t i = from; i < all.size(); i += stride) {
     const Example& e = all[i];
     const auto program = FlexProgram::parse(e.mask, e.score, buffers);
-    cudaMemset(args.out, 0xff, outs * size);
-    cudaMemset(args.lse, 0xff, rows * 4);
+    cuda::set_bytes(args.out, 0xff, outs * size);
+    cuda::set_bytes(args.lse, 0xff, rows * 4);
     const Status status = program
                               ? flex_attention(*program, buffers, problem.spec, problem.meta, args, stream)
                               : Status(program.error());

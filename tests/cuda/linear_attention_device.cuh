@@ -15,18 +15,11 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "cuda_check.h"
 #include "fovea/linear_attention.h"
 #include "fovea/result.h"
 #include "kernels/cuda/linear_attention/launch.h"
 #include "kernels/reference/linear_attention.h"
-
-#define CUDA_CHECK(expression)                                                                   \
-  do {                                                                                           \
-    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (0)
 
 namespace fovea::cuda {
 
@@ -51,15 +44,13 @@ struct Both {
   Both(const Both&) = delete;
   Both& operator=(const Both&) = delete;
   ~Both() { cudaFree(device); }
-  void upload() const {
-    CUDA_CHECK(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
+  void upload() const { copy_to_device(device, host.data(), host.size() * sizeof(T)); }
   std::vector<T> download() const {
     std::vector<T> values(host.size());
     CUDA_CHECK(cudaMemcpy(values.data(), device, host.size() * sizeof(T), cudaMemcpyDeviceToHost));
     return values;
   }
-  void poison() const { CUDA_CHECK(cudaMemset(device, 0xff, host.size() * sizeof(T))); }
+  void poison() const { set_bytes(device, 0xff, host.size() * sizeof(T)); }
 };
 
 /// [rows, heads, dim] with gaps between heads and rows, which are NaN.

@@ -142,7 +142,7 @@ struct LinearProblem {
     for (int64_t i = 0; i < c.n; ++i)
       kinds[i] = i % 8 == 3 ? Content::wide : i % 8 == 5 ? Content::tiny : Content::normal;
     DeviceBytes device_kinds(c.n * sizeof(Content));
-    CUDA_CHECK(cudaMemcpy(device_kinds.data, kinds.data(), device_kinds.size, cudaMemcpyHostToDevice));
+    copy_to_device(device_kinds.data, kinds.data(), device_kinds.size);
     fill<T>(source.data, c.k, c.n, c.k, kWeightSeed, nullptr, reinterpret_cast<Content*>(device_kinds.data),
             0.25f, planted);
     if constexpr (!kFloat) {
@@ -167,9 +167,8 @@ struct LinearProblem {
     DeviceBytes x(ids.size() * x_stride() * sizeof(T));
     DeviceBytes lists(ids.size() * (sizeof(int) + sizeof(Content)));
     uint8_t* device_kinds = lists.data + ids.size() * sizeof(int);
-    CUDA_CHECK(cudaMemcpy(lists.data, ids.data(), ids.size() * sizeof(int), cudaMemcpyHostToDevice));
-    CUDA_CHECK(
-        cudaMemcpy(device_kinds, kinds.data(), kinds.size() * sizeof(Content), cudaMemcpyHostToDevice));
+    copy_to_device(lists.data, ids.data(), ids.size() * sizeof(int));
+    copy_to_device(device_kinds, kinds.data(), kinds.size() * sizeof(Content));
     fill<T>(x.data, x_stride(), static_cast<int64_t>(ids.size()), c.k, kXSeed,
             reinterpret_cast<int*>(lists.data), reinterpret_cast<Content*>(device_kinds), 1.0f, planted);
     CUDA_CHECK(cudaDeviceSynchronize());
@@ -335,12 +334,11 @@ struct LinearProblem {
     const int64_t guard = 4096;
     DeviceBytes y(rows * y_stride() * element_bytes() + guard), lists((places.size() * 2 + 4) * sizeof(int));
     y.poison();
-    CUDA_CHECK(cudaMemset(lists.data, 0, lists.size));
+    set_bytes(lists.data, 0, lists.size);
     auto* counts = reinterpret_cast<unsigned long long*>(lists.data);
     auto* device_places = reinterpret_cast<int*>(lists.data + 16);
-    CUDA_CHECK(cudaMemcpy(device_places, places.data(), places.size() * sizeof(int), cudaMemcpyHostToDevice));
-    CUDA_CHECK(cudaMemcpy(device_places + places.size(), which.data(), which.size() * sizeof(int),
-                          cudaMemcpyHostToDevice));
+    copy_to_device(device_places, places.data(), places.size() * sizeof(int));
+    copy_to_device(device_places + places.size(), which.data(), which.size() * sizeof(int));
     if (plan != nullptr) {
       prepare_y(y.data, rows);
       expect_ok(launch_wgmma_linear(params(x, rows, y.data, kernel), *plan, nullptr), c.name + " by a plan");
@@ -460,12 +458,12 @@ void check_graph() {
     if (!graph.ok()) return;
     for (int replay = 0; replay < 3; ++replay) {
       y.poison();
-      CUDA_CHECK(cudaMemset(counts.data, 0, counts.size));
+      set_bytes(counts.data, 0, counts.size);
       CUDA_CHECK(cudaDeviceSynchronize());
       expect_ok(graph->replay(*stream), "replay");
       expect_ok(stream->synchronize(), "replay");
       const int last = rows - 1;
-      CUDA_CHECK(cudaMemcpy(counts.data + 16, &last, 4, cudaMemcpyHostToDevice));
+      copy_to_device(counts.data + 16, &last, 4);
       const int64_t stride = problem.y_stride() * 2;
       count_differences<<<dim3(64, 1), 256>>>(y.data, stride, reinterpret_cast<int*>(counts.data + 16), 1,
                                               problem.truth.data, stride, problem.row_bytes(),
@@ -489,7 +487,7 @@ inline void check_packing_and_errors() {
         source[i] = static_cast<uint16_t>(i + 1);
       DeviceBytes from(source.size() * 2), to(packed_bytes(n, k, gated));
       to.poison();
-      CUDA_CHECK(cudaMemcpy(from.data, source.data(), from.size, cudaMemcpyHostToDevice));
+      copy_to_device(from.data, source.data(), from.size);
       std::vector<uint16_t> want(to.size / 2, 0), got(to.size / 2);
       for (int part = gated ? 1 : 0; part <= (gated ? 2 : 0); ++part) {
         const int64_t base = part == 2 ? rows : 0;

@@ -8,18 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "cuda_check.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/tiles/common.cuh"
 
 namespace fovea::cuda {
-
-#define CUDA_CHECK(expression)                                                                   \
-  do {                                                                                           \
-    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (0)
 
 struct DeviceBytes {
   uint8_t* data = nullptr;
@@ -29,7 +22,7 @@ struct DeviceBytes {
   }
   DeviceBytes(DeviceBytes&& o) noexcept : data(o.data), size(o.size) { o.data = nullptr; }
   ~DeviceBytes() { cudaFree(data); }
-  void poison() { CUDA_CHECK(cudaMemset(data, 0xff, size)); }
+  void poison() { set_bytes(data, 0xff, size); }
 };
 
 /// What the elements of a row look like.

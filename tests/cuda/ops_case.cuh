@@ -16,18 +16,12 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "cuda_check.h"
 #include "device/cuda/cuda_stream.h"
 #include "fovea/dtype.h"
 #include "fovea/result.h"
 
 namespace fovea::cuda {
-
-inline void check_cuda(cudaError_t code, int line) {
-  if (code == cudaSuccess) return;
-  std::printf("line %d: %s\n", line, cudaGetErrorString(code));
-  std::exit(1);
-}
-#define CUDA_CHECK(expression) ::fovea::cuda::check_cuda((expression), __LINE__)
 
 inline int failures = 0;
 
@@ -84,7 +78,7 @@ struct Device {
     poison();
   }
   explicit Device(const std::vector<T>& host) : Device(host.size()) {
-    if (count > 0) CUDA_CHECK(cudaMemcpy(data, host.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+    if (count > 0) copy_to_device(data, host.data(), count * sizeof(T));
   }
   Device(Device&& o) noexcept : data(o.data), count(o.count) { o.data = nullptr; }
   Device& operator=(Device&& o) noexcept {
@@ -100,7 +94,7 @@ struct Device {
   }
   size_t bytes() const { return std::max<size_t>(count, 1) * sizeof(T); }
 
-  void poison() { CUDA_CHECK(cudaMemset(data, 0xff, bytes())); }
+  void poison() { set_bytes(data, 0xff, bytes()); }
   std::vector<T> host() const {
     std::vector<T> h(count);
     if (count > 0) CUDA_CHECK(cudaMemcpy(h.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
@@ -162,7 +156,7 @@ struct Matrix {
     for (int64_t i = 0; i < r; ++i)
       for (int64_t j = 0; j < d; ++j)
         to_bits(type, f(i, j), bytes.data() + static_cast<size_t>(i * m.stride + j) * size_of(type));
-    CUDA_CHECK(cudaMemcpy(m.memory.data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    copy_to_device(m.memory.data, bytes.data(), bytes.size());
     return m;
   }
   static Matrix random(DType type, int64_t r, int64_t d, int64_t gap, uint64_t seed, float scale = 1.0f) {

@@ -21,8 +21,8 @@ inline void bench_rows() {
   for (const int64_t rows : {1, 64, 16384}) {
     const double n = static_cast<double>(rows) * dim;
     Matrix x(DType::f32, rows, dim), y(t, rows, dim), out(t, rows, dim);
-    CUDA_CHECK(cudaMemset(x.data(), 0, x.memory.count));
-    CUDA_CHECK(cudaMemset(y.data(), 0x3c, y.memory.count));
+    set_bytes(x.data(), 0, x.memory.count);
+    set_bytes(y.data(), 0x3c, y.memory.count);
     std::vector<int32_t> host_ids;
     for (int64_t i = 0; i < rows; ++i)
       host_ids.push_back(static_cast<int32_t>(i * 7919 % vocab));
@@ -50,7 +50,7 @@ inline void bench_rows() {
            microseconds([&](CudaStream& s) { LAUNCH(launch_cast(cast, s)); }, repeats), 6 * n);
     const int64_t width = 14336;
     Matrix wide(t, rows, 2 * width), act(t, rows, width);
-    CUDA_CHECK(cudaMemset(wide.data(), 0x3c, wide.memory.count));
+    set_bytes(wide.data(), 0x3c, wide.memory.count);
     GatedParams g;
     g.wide = wide.data(), g.wide_dtype = t, g.layout = GatedLayout::eights, g.wide_stride = 2 * width;
     g.out = act.data(), g.out_dtype = t, g.out_stride = width, g.rows = rows, g.width = width;
@@ -70,12 +70,12 @@ inline void bench_rows() {
       const int heads = 32, kv_heads = 8, d = 128, page = 16;
       const int64_t row = int64_t{heads + 2 * kv_heads} * d, pages = (rows + page - 1) / page;
       Matrix qkv = Matrix(t, rows, row), wide_weight = Matrix(DType::f32, 1, heads * d);
-      CUDA_CHECK(cudaMemset(qkv.data(), 0x3c, qkv.memory.count));
-      CUDA_CHECK(cudaMemset(wide_weight.data(), 0x3c, wide_weight.memory.count));
+      set_bytes(qkv.data(), 0x3c, qkv.memory.count);
+      set_bytes(wide_weight.data(), 0x3c, wide_weight.memory.count);
       Device<std::byte> cache(static_cast<size_t>(2 * pages * page * kv_heads * d) * 2);
       Device<float> cos(static_cast<size_t>(rows * d / 2)), sin(static_cast<size_t>(rows * d / 2));
-      CUDA_CHECK(cudaMemset(cos.data, 0, cos.count * 4));
-      CUDA_CHECK(cudaMemset(sin.data, 0, sin.count * 4));
+      set_bytes(cos.data, 0, cos.count * 4);
+      set_bytes(sin.data, 0, sin.count * 4);
       std::vector<int64_t> host_slots(static_cast<size_t>(rows));
       std::iota(host_slots.begin(), host_slots.end(), 0);
       const Device<int64_t> slots(host_slots);

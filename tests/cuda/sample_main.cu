@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/philox.h"
+#include "cuda_check.h"
 #include "kernels/cuda/sample/variants.h"
 #include "ops/token_sampler.h"
 #include "sample_case.h"
@@ -17,14 +18,6 @@ namespace {
 
 using namespace fovea;
 using namespace fovea::cuda;
-
-#define CUDA_CHECK(expression)                                                                   \
-  do {                                                                                           \
-    if (const cudaError_t code = (expression); code != cudaSuccess) {                            \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, cudaGetErrorString(code)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (0)
 
 void check(const Status& status) {
   if (status.ok()) return;
@@ -37,7 +30,7 @@ class DeviceArray {
  public:
   explicit DeviceArray(size_t count) : count_(count) {
     CUDA_CHECK(cudaMalloc(&data_, std::max<size_t>(count, 1) * sizeof(T)));
-    CUDA_CHECK(cudaMemset(data_, 0xff, std::max<size_t>(count, 1) * sizeof(T)));
+    set_bytes(data_, 0xff, std::max<size_t>(count, 1) * sizeof(T));
   }
   explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) { set(host); }
   ~DeviceArray() { cudaFree(data_); }
@@ -45,10 +38,8 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() { return data_; }
-  void set(const std::vector<T>& host) {
-    CUDA_CHECK(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  void poison() { CUDA_CHECK(cudaMemset(data_, 0xff, count_ * sizeof(T))); }
+  void set(const std::vector<T>& host) { copy_to_device(data_, host.data(), host.size() * sizeof(T)); }
+  void poison() { set_bytes(data_, 0xff, count_ * sizeof(T)); }
   std::vector<T> host() const {
     std::vector<T> host(count_);
     CUDA_CHECK(cudaMemcpy(host.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));

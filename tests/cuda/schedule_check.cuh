@@ -57,9 +57,9 @@ inline void check_schedule(KernelKind kind, int sequences, const MaskSpec& mask,
   PlanInput on_device = input;
   on_device.q_offsets = offsets.data, on_device.kv_lens = lens.data;
   const auto run = [&](const AttentionLimits& within, size_t items_expected, PlanError error_expected) {
-    CUDA_CHECK(cudaMemset(items.data, 0xff, items.count * sizeof(WorkItem)));
-    CUDA_CHECK(cudaMemset(error.data, 0xff, 4));
-    CUDA_CHECK(cudaMemset(arrivals.data, 0xff, arrivals.count * 4));
+    set_bytes(items.data, 0xff, items.count * sizeof(WorkItem));
+    set_bytes(error.data, 0xff, 4);
+    set_bytes(arrivals.data, 0xff, arrivals.count * 4);
     const Status status = launch_schedule(
         policy, within, on_device, pages,
         {items.data, count.data, reinterpret_cast<PlanError*>(error.data), arrivals.data}, nullptr);

@@ -84,7 +84,7 @@ Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) 
   KernelInfo info = hardware == Hardware::sm90 ? sm90_info()
                     : small                    ? sm80_info<kSmallD>(p)
                                                : sm80_info<kD>(p);
-  info.kind = kind;
+  info.kind = kind == KernelKind::extend_small ? KernelKind::extend : kind;
   info.q = p.q;
   info.kv = p.kv;
   info.head_dim = p.head_dim;

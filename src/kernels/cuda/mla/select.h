@@ -22,7 +22,8 @@ struct Problem {
   int64_t row_tiles = 0, mean_keys = 0;
 };
 
-/// The kernel for a problem. Errors: what the kernels do not have, and what they take.
+/// The kernel for a problem; extend_small selects extend. Errors: what the kernels do not have, and what they
+/// take.
 Result<KernelInfo> select(const Problem& problem, Hardware hardware, KernelKind kind);
 
 }  // namespace fovea::cuda::mla
