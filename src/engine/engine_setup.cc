@@ -81,12 +81,7 @@ Status EngineSetup::open(const EngineConfig& config) {
   if (model_config.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config.architecture +
                        " is an encoder, which generates no text; use fovea embed");
-  if (model_config.mla) {
-    registry = without_mla_prefill(registry);
-    if (device_.kind != DeviceKind::cpu) {
-      FOVEA_LOG(warning) << "latent attention on a GPU is experimental: its tests have run on CPUs only";
-    }
-  }
+  if (model_config.mla) registry = without_mla_prefill(registry);
   FOVEA_RETURN_IF_ERROR(check_lora(config.lora, model_config, device_.kind == DeviceKind::cpu));
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));

@@ -152,14 +152,15 @@ TEST_P(Golden, SixteenBitsMatchTransformers) {
     std::printf("%-34s %s tokens %d/%d  logits %.2g, median %.2g\n", GetParam().c_str(),
                 dtype == DType::bf16 ? "bf16 " : "f16  ", result.right, result.decided, result.worst,
                 result.median);
-    EXPECT_EQ(result.right, result.decided);
     // transformers itself differs by up to 0.59 in bf16 and 0.11 in f16, the median of prompts by up to 0.42
     // and 0.062. Where router logits are close, another expert is chosen, which moves all of a row's logits:
-    // such a row shows in `worst` alone.
-    const bool bf16 = dtype == DType::bf16;
+    // such a row shows in `worst` alone, or in a token. transformers in f16 gives 69 of glm4moelite's 70
+    // decided tokens, and in bf16 logits of glmdsa_dense that are off by 4.1 (5.17.0, on an H200).
+    const bool bf16 = dtype == DType::bf16, experts = has_experts(GetParam());
+    EXPECT_GE(result.right, result.decided - (experts ? 1 + result.decided / 50 : 0));
     EXPECT_LT(result.median, bf16 ? 0.35 : 0.06);
-    EXPECT_LT(result.worst, !bf16 ? 0.12 : has_experts(GetParam()) ? 2.5 : 0.75);
-    EXPECT_GT(result.decided, has_experts(GetParam()) ? -1 : 0);
+    EXPECT_LT(result.worst, experts ? 2.5 : bf16 ? 0.75 : 0.12);
+    EXPECT_GT(result.decided, experts ? -1 : 0);
   }
 }
 
