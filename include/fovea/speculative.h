@@ -48,7 +48,7 @@ struct SpeculativeConfig {
 
   /// draft_model, eagle, eagle3: a directory in Hugging Face format, or a hub id found in the local cache.
   std::string model;
-  std::optional<DType> model_dtype;  ///< nullopt = the checkpoint's
+  std::optional<DType> model_dtype;  ///< nullopt = the checkpoint's; on a GPU always the model's
   std::string attention_backend;     ///< of the drafter; "" = chosen
   std::optional<int> max_model_len;  ///< drafts end at this length; nullopt = the drafter's context
 

@@ -83,7 +83,7 @@ std::string drafts_text(const Explanation& e) {
   else if (c.reads_hidden_states())
     out += "  draft decode: one layer, with pages beside the model's, by " +
            (c.attention_backend.empty() ? "a backend that is chosen for it" : c.attention_backend) +
-           "; on the CPU only\n";
+           "\n";
   else
     out += "  draft decode: no model\n";
   return out;

@@ -21,6 +21,9 @@ class BatchBuilder {
   /// The arrays stay valid until the next build().
   void build(std::span<const ScheduledChunk> chunks, int page_size);
 
+  /// Replaces the token of a row of the step.
+  void set_token(size_t row, int32_t id) { token_ids_[row] = id; }
+
   const BatchMeta& meta() const { return meta_; }
   /// Empty unless the model is an encoder-decoder.
   const EncoderBatch& encoder() const { return encoder_; }

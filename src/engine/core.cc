@@ -154,7 +154,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     for (size_t i = 0; i < step.chunks.size(); ++i)
       if (live(step.requests[i]))
         rows[i] = deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
-    if (speculator_ && !result.hidden.empty()) observe(step, rows, result);
+    if (speculator_ && result.keeps_hidden) observe(step, rows, result);
   } else {
     scheduler_.abandon();
     for (Request* request : requests)

@@ -76,7 +76,7 @@ class DeviceExecutor final : public Executor {
   static constexpr int kRing = 4;
   /// Marks of a step, in the order in which they are reached.
   enum Part : int { uploaded, computed, sampled, returned, kParts };
-  static_assert(kRing * kParts <= DeviceQueue::kMarks);
+  static_assert(kRing * kParts <= DeviceQueue::kDraftMark);
 
   struct OpenStep {
     uint64_t number = 0;

@@ -23,8 +23,8 @@ class DeviceGraph {
 /// Used by one thread at a time.
 class DeviceQueue {
  public:
-  /// Marks are numbered from 0; a mark can be set again.
-  static constexpr int kMarks = 16;
+  /// Marks are numbered from 0; a mark can be set again. The last one is that of drafts.
+  static constexpr int kDraftMark = 16, kMarks = kDraftMark + 1;
 
   virtual ~DeviceQueue() = default;
 

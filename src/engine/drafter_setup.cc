@@ -24,13 +24,6 @@ Status EngineSetup::check_speculative(const EngineConfig& config) const {
         "speculative decoding verifies several rows of a sequence in one step, and without the "
         "causal mask (" +
         context.whole_prompts_from + ") a row would see the drafts after it; leave out one");
-  if (c.method == DraftMethod::draft_model && device_.kind != DeviceKind::cpu)
-    return unsupported("a draft model runs on the CPU only so far, not beside a model on " +
-                       info.device_name + "; use the methods ngram or suffix");
-  if (c.reads_hidden_states() && device_.kind != DeviceKind::cpu)
-    return unsupported("the method " + std::string(to_string(c.method)) +
-                       " runs on the CPU only so far, not beside a model on " + info.device_name +
-                       "; use the methods ngram or suffix");
   if (c.verify_in_prefill && scheduler.phases_differ)
     return unsupported(
         "--speculative-attention-mode prefill: the prefill backend gives a row other bits than decode, so "
@@ -57,7 +50,19 @@ Status EngineSetup::read_draft_head(const EngineConfig& config) {
   return {};
 }
 
-Status EngineSetup::make_head_drafter(const EngineConfig& config, const BackendRegistry& registry) {
+DrafterDevice EngineSetup::drafter_device(const BackendRegistry& registry) const {
+  DrafterDevice device;
+  device.host = stream.get();
+  device.registry = &registry;
+  if (!gpu) return device;
+  device.info = device_;
+  device.ops = gpu->ops.get();
+  device.queue = gpu->queue.get();
+  device.buckets = executor.buckets;
+  return device;
+}
+
+Status EngineSetup::make_head_drafter(const EngineConfig& config, DrafterDevice device) {
   HeadDrafter::Target target;
   target.page_size = info.selection.page_size;
   target.sampled_vocab = context.sampled_vocab;
@@ -67,32 +72,40 @@ Status EngineSetup::make_head_drafter(const EngineConfig& config, const BackendR
   target.window = scheduler.window;
   target.seed = config.seed;
   target.dummy_weights = config.dummy_weights;
-  FOVEA_TRY(made, HeadDrafter::create(config.speculative, *head_, target, *model, registry, *stream));
+  FOVEA_TRY(made, HeadDrafter::create(config.speculative, *head_, target, *model, std::move(device)));
   FOVEA_LOG(info) << "draft head: " << head_->dir << ", " << (made->weight_bytes() >> 20)
                   << " MiB of weights beside the model's, a layer in the KV cache";
-  head_drafter_ = made.get();
+  drafter_with_model_ = made.get();
   drafter = std::move(made);
   return {};
 }
 
+/// One with a model has to be placed.
 Status EngineSetup::make_drafter(const EngineConfig& config, const BackendRegistry& registry) {
   const SpeculativeConfig& c = config.speculative;
-  if (head_) return make_head_drafter(config, registry);
+  if (head_) return make_head_drafter(config, drafter_device(registry));
   drafter = fovea::make_drafter(c);
   if (c.method != DraftMethod::draft_model) return {};
   ModelDrafter::Target target;
   target.tokenizer = tokenizer.get();
   target.sampled_vocab = context.sampled_vocab;
+  target.page_size = info.selection.page_size;
   target.max_seq_len = info.max_seq_len;
   target.max_running = info.max_running_requests;
   target.max_batched_tokens = info.max_batched_tokens;
   target.seed = config.seed;
   target.dummy_weights = config.dummy_weights;
-  FOVEA_TRY(made, ModelDrafter::create(c, target, registry, *stream));
-  FOVEA_LOG(info) << "draft model: " << c.model << ", " << (made->weight_bytes() >> 20) << " MiB of weights, "
-                  << (made->kv_bytes() >> 20) << " MiB of KV cache";
+  FOVEA_TRY(made, ModelDrafter::create(c, target, drafter_device(registry)));
+  FOVEA_LOG(info) << "draft model: " << c.model << ", " << (made->weight_bytes() >> 20) << " MiB of weights";
+  drafter_with_model_ = made.get();
   drafter = std::move(made);
   return {};
+}
+
+Status EngineSetup::place_drafter(int64_t pages) {
+  if (drafter_with_model_ == nullptr) return {};
+  const Tensor step = gpu && head_ ? runner->hidden_there() : Tensor();
+  return drafter_with_model_->place(pages, step, {pool.get(), {}});
 }
 
 }  // namespace fovea

@@ -94,7 +94,6 @@ Status EngineSetup::open(const EngineConfig& config) {
   stream = std::make_unique<Stream>(*pool);
   info.threads = pool->size();
   FOVEA_RETURN_IF_ERROR(load_model(config, registry));
-  FOVEA_RETURN_IF_ERROR(make_drafter(config, registry));
   FOVEA_RETURN_IF_ERROR(make_kv_cache(config));
   log_start();
   return {};
@@ -295,13 +294,14 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   }
   FOVEA_TRY(loaded, Model::load(model_config, options, *stream));
   model = std::move(loaded);
+  if (head_) FOVEA_RETURN_IF_ERROR(model->keep_hidden(head_->hidden));
+  FOVEA_RETURN_IF_ERROR(make_drafter(config, registry));
   if (gpu) {
     FOVEA_RETURN_IF_ERROR(fit_gpu_memory(config, registry));
     FOVEA_RETURN_IF_ERROR(model->place(*gpu->ops, *gpu->stream, {pool.get(), config.load_progress}));
   }
   info.weight_bytes = model->weight_bytes();
   info.weight_bytes_per_token = model->weight_bytes_per_token();
-  if (head_) FOVEA_RETURN_IF_ERROR(model->keep_hidden(head_->hidden));
   if (config.lora.on()) FOVEA_RETURN_IF_ERROR(model->allow_lora(config.lora.max_rank));
   FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options(config)));
   runner = std::move(created);
@@ -329,9 +329,13 @@ Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegi
   bill_.step_arrays = bytes.step_arrays;
   bill_.sampler = DeviceExecutor::bytes(executor, info.vocab_size, *gpu->queue).total();
   bill_.graphs = graph_bytes(executor.buckets.size(), model_config);
+  if (drafter_with_model_) {
+    FOVEA_TRY(drafter_bytes, drafter_with_model_->device_bytes());
+    bill_.drafter = drafter_bytes + drafter_with_model_->spare_kv_bytes();
+  }
 
   GpuKv kv_size;
-  kv_size.bytes_per_page = bytes_per_page(groups_of_cache());
+  kv_size.bytes_per_page = bytes_per_page(groups_of_cache()) + drafter_kv_bytes();
   kv_size.page_size = scheduler.page_size = info.selection.page_size;
   kv_size.sequence_pages = longest_sequence_pages(scheduler);
   kv_size.max_running = max_seqs_;
@@ -380,9 +384,8 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   const std::vector<KvGroup> groups = groups_of_cache();
   FOVEA_CHECK(groups.size() == 1);  // the scheduler manages the pages of one group
   scheduler.page_size = info.selection.page_size;
-  const int64_t of_drafter = head_drafter_ ? head_drafter_->bytes_per_page() : 0;
-  FOVEA_TRY(pages, choose_pages(config, bytes_per_page(groups) + of_drafter));
-  if (head_drafter_) FOVEA_RETURN_IF_ERROR(head_drafter_->set_pages(pages));
+  FOVEA_TRY(pages, choose_pages(config, bytes_per_page(groups) + (head_ ? drafter_kv_bytes() : 0)));
+  FOVEA_RETURN_IF_ERROR(place_drafter(pages));
   FOVEA_TRY(cache, KvCache::create(groups, {pages}, gpu ? *gpu->device : cpu_device()));
   kv = std::make_unique<KvCache>(std::move(cache));
   runner->set_kv_cache(*kv);

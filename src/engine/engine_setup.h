@@ -67,8 +67,14 @@ class EngineSetup {
   Status make_kv_cache(const EngineConfig& config);
   Status read_draft_head(const EngineConfig& config);
   Status make_drafter(const EngineConfig& config, const BackendRegistry& registry);
-  Status make_head_drafter(const EngineConfig& config, const BackendRegistry& registry);
+  DrafterDevice drafter_device(const BackendRegistry& registry) const;
+  Status make_head_drafter(const EngineConfig& config, DrafterDevice device);
+  Status place_drafter(int64_t pages);
   Status check_speculative(const EngineConfig& config) const;
+  /// Bytes of a drafter's keys and values beside a page of the model's cache.
+  int64_t drafter_kv_bytes() const {
+    return drafter_with_model_ ? drafter_with_model_->kv_bytes_per_page() : 0;
+  }
   void log_start() const;
   void log_kv_scales() const;
 
@@ -77,8 +83,8 @@ class EngineSetup {
   int max_seqs_ = 0, max_logit_rows_ = 0;
   GpuBill bill_;
   int64_t gpu_pages_ = 0;
-  std::optional<DraftHeadConfig> head_;  ///< of a drafter that reads hidden states
-  HeadDrafter* head_drafter_ = nullptr;  ///< `drafter`, if it is one
+  std::optional<DraftHeadConfig> head_;             ///< of a drafter that reads hidden states
+  DrafterWithModel* drafter_with_model_ = nullptr;  ///< `drafter`, if it is one
 };
 
 }  // namespace fovea

@@ -59,8 +59,9 @@ struct StepResult {
   Status status;                          ///< an error: nothing was computed for any sequence of the step
   std::vector<SequenceResult> sequences;  ///< as Step::sequences
   double plan_seconds = 0, attention_seconds = 0;
-  /// For each state that the model keeps (Model::keep_hidden()): f32 [rows of the step, hidden size], valid
-  /// until the next submit().
+  /// The model keeps states of the step's rows (Model::keep_hidden()), until the next submit().
+  bool keeps_hidden = false;
+  /// On the CPU, each of them: f32 [rows of the step, hidden size]. Elsewhere ModelRunner::hidden_there().
   std::vector<std::span<const float>> hidden;
 };
 

@@ -2,94 +2,71 @@
 
 #include <algorithm>
 
-#include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "model/kv_groups.h"
 
 namespace fovea {
 namespace {
 
 /// Rows of a decoding sequence that wait for the next drafts, at most.
 constexpr int kMostPending = kMaxDrafts + 1;
+/// States that are kept for them, for each sequence that may run.
+constexpr int kKeptEach = 8;
 
 }  // namespace
 
 Result<std::unique_ptr<HeadDrafter>> HeadDrafter::create(const SpeculativeConfig& config,
                                                          DraftHeadConfig head, const Target& target,
-                                                         const Model& model, const BackendRegistry& registry,
-                                                         Stream& stream) {
-  std::unique_ptr<HeadDrafter> drafter(new HeadDrafter(stream));
-  FOVEA_RETURN_IF_ERROR(drafter->load(config, std::move(head), target, model, registry));
+                                                         const Model& model, DrafterDevice device) {
+  std::unique_ptr<HeadDrafter> drafter(new HeadDrafter(std::move(device)));
+  FOVEA_RETURN_IF_ERROR(drafter->load(config, std::move(head), target, model));
   return drafter;
 }
 
 Status HeadDrafter::load(const SpeculativeConfig& config, DraftHeadConfig head, const Target& target,
-                         const Model& model, const BackendRegistry& registry) {
+                         const Model& model) {
   ModelConfig& layer = head.layer;
   max_len_ = static_cast<int>(std::min<int64_t>(
       {layer.max_position, target.max_seq_len, config.max_model_len.value_or(target.max_seq_len)}));
-  max_tokens_ = std::max(target.max_batched_tokens, target.max_running);
   max_running_ = target.max_running;
-  sampled_vocab_ = target.sampled_vocab;
   page_size_ = target.page_size;
-  width_ = head.states_width;
-  hidden_ = layer.hidden_size;
+  run_options_.sampled_vocab = target.sampled_vocab;
+  run_options_.kept_rows = std::max(kMostPending, kKeptEach * max_running_);
+  run_options_.width = head.states_width;
+  run_options_.own_width = layer.hidden_size;
   fit_to_length(layer, max_len_);
   // Pages before the model's window are gone.
   int& window = layer.layers.front().window;
   if (target.window > 0) window = window > 0 ? std::min(window, target.window) : target.window;
 
-  const DeviceInfo device;
-  const DType dtype = config.model_dtype.value_or(layer.dtype);
-  ModelRunner::Options options;
-  options.activations = activation_dtype(device, dtype);
-  options.kv_dtype = resolve(KvCacheDType::auto_, dtype);
-  options.limits = {target.max_running, max_tokens_, int64_t{target.max_running} * max_len_, max_len_};
-  options.max_logit_rows = target.max_running;
-  options.hidden_states = 1;
-  options.attention.backend = config.attention_backend;
-  options.attention.page_size = page_size_;
-  std::vector<AttentionSpec> specs;
-  for (const AttentionSpec& spec : attention_specs(layer)) {
-    specs.push_back(
-        with_settings(ModelRunner::resolve(spec, options.activations, options.kv_dtype, KvLayout::hnd, 0),
-                      options.attention));
-    specs.back().page_size = 0;  // to be chosen
-  }
-  FOVEA_TRY(selection, select(options.attention, specs, device, registry));
-  selection_ = std::move(selection);
-
+  FOVEA_TRY(dtype, model_.choose_dtype(config, layer.dtype));
+  FOVEA_RETURN_IF_ERROR(model_.select(
+      layer, config, dtype, {target.max_running, target.max_batched_tokens, max_len_, page_size_}, true));
   ModelLoadOptions load;
-  load.dtype = config.model_dtype;
+  load.dtype = model_.device().on_cpu() ? config.model_dtype : dtype;
   load.dummy_weights = target.dummy_weights;
   load.seed = target.seed + 1;  // not the target's
-  FOVEA_TRY(loaded, load_draft_head(head, load, model, stream_));
-  head_ = std::move(loaded);
-  if (!head_.tokens.empty() && std::ranges::min(head_.tokens) >= sampled_vocab_)
+  load.deferred = model_.deferred();
+  FOVEA_TRY(loaded, load_draft_head(head, load, model, *model_.device().host));
+  model_.model = std::move(loaded.model);
+  run_options_.tokens = std::move(loaded.tokens);
+  const auto& tokens = run_options_.tokens;
+  if (!tokens.empty() && std::ranges::min(tokens) >= target.sampled_vocab)
     return invalid("the head " + head.dir +
                    " drafts no token that the model samples (d2t); give a head that "
                    "was trained for this model");
-  FOVEA_RETURN_IF_ERROR(head_.model->keep_hidden({head.own_hidden}));
-  FOVEA_TRY(runner, ModelRunner::create(*head_.model, selection_, registry, options));
-  runner_ = std::move(runner);
-  groups_ = kv_groups(layer, options.kv_dtype, KvLayout::hnd, page_size_);
-  return {};
+  return model_.model->keep_hidden({head.own_hidden});
 }
 
-int64_t HeadDrafter::bytes_per_page() const {
-  return fovea::bytes_per_page(groups_);
+/// A sequence's drafts begin in a page of the model's or at the start of one of these.
+int64_t HeadDrafter::spare_pages_each() const {
+  return (kMaxDrafts + page_size_ - 1) / page_size_ + 1;
 }
 
-Status HeadDrafter::set_pages(int64_t pages) {
-  // A sequence's drafts begin in a page of the model's or at the start of one of these.
-  const int64_t spare = int64_t{max_running_} * ((kMaxDrafts + page_size_ - 1) / page_size_ + 1);
-  FOVEA_TRY(cache, KvCache::create(groups_, {pages + spare}, cpu_device()));
-  kv_ = std::make_unique<KvCache>(std::move(cache));
+Status HeadDrafter::place(int64_t pages, const Tensor& step, const PlaceOptions& options) {
+  run_options_.step = step;
   pages_ = pages;
-  kv_bytes_ = (pages + spare) * bytes_per_page();
-  runner_->set_kv_cache(*kv_);
-  return {};
+  return model_.place(pages + spare_pages(), run_options_, options);
 }
 
 /// Tokens of the rows that are not computed yet.
@@ -108,41 +85,76 @@ void HeadDrafter::fail(const Status& status) {
   FOVEA_LOG(warning) << "no drafts from now on: the draft head failed: " << status.error().message;
 }
 
+/// Forgets the kept rows of sequences that the step has no rows of.
+void HeadDrafter::clear_others(std::span<const HiddenRows> rows) {
+  for (auto& [id, head] : heads_)
+    if (std::ranges::find(rows, id, &HiddenRows::id) == rows.end()) head.kept.clear();
+}
+
 void HeadDrafter::observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
   if (failed_) return;
-  std::vector<Rows> all;
-  const auto part = static_cast<size_t>(width_) / states.size();
+  model_.runs().begin(states);
+  if (std::ranges::all_of(heads_, [](const auto& head) { return head.second.kept.empty(); })) next_kept_ = 0;
+  int wanted = 0;
+  for (const HiddenRows& r : rows)
+    wanted += std::min(r.count, kMostPending);
+  // Without room for them all but the newest row of each sequence are computed, and the room is used again.
+  const bool full = next_kept_ + wanted > run_options_.kept_rows;
+  if (full) clear_others(rows);
+  std::vector<Rows> older, newer;
+  std::vector<int32_t> keep;
+  std::vector<Head*> keepers;  // of each row of `keep`
   for (const HiddenRows& r : rows) {
     Head& head = heads_[r.id];
     Sequence& sequence = head.sequence;
-    if (r.first != sequence.computed + pending(head)) {  // a prefix was cached, or it was preempted
-      head.pending.clear();
+    if (r.first != sequence.computed + static_cast<int>(head.kept.size())) {  // a cached prefix, or preempted
+      head.kept.clear();
       sequence.computed = r.first;
     }
     if (r.first + r.count > max_len_) {
-      head.pending.clear();
+      head.kept.clear();
       continue;
     }
-    for (int i = 0; i < r.count; ++i)
-      for (const std::span<const float> state : states) {
-        const auto at = state.subspan(static_cast<size_t>(r.row + i) * part, part);
-        head.pending.insert(head.pending.end(), at.begin(), at.end());
-      }
     // The newest row waits for the token after it, or for the next drafts.
-    const int known = std::min(pending(head), static_cast<int>(r.tokens.size()) - 1 - sequence.computed);
-    const int count = r.ended ? known : std::min(known, pending(head) - 1);
-    if (count <= 0 || (pending(head) <= kMostPending && !r.ended)) continue;
-    take_tokens(head, r.tokens);
-    sequence.pages.assign(r.pages.begin(), r.pages.end());
-    all.push_back({&head, count, nullptr, 0});
+    const int old = static_cast<int>(head.kept.size()), all = old + r.count;
+    const int known = std::min(all, static_cast<int>(r.tokens.size()) - 1 - sequence.computed);
+    int count = r.ended ? known : std::min(known, all - 1);
+    if (all <= kMostPending && !r.ended && !full) count = 0;
+    if (count > 0) {
+      take_tokens(head, r.tokens);
+      sequence.pages.assign(r.pages.begin(), r.pages.end());
+    }
+    const int of_kept = std::min(count, old);
+    if (of_kept > 0) {
+      Rows& part = older.emplace_back();
+      part.head = &head;
+      part.states.assign(head.kept.begin(), head.kept.begin() + of_kept);
+      head.kept.erase(head.kept.begin(), head.kept.begin() + of_kept);
+    }
+    if (count > of_kept) {
+      Rows& part = newer.emplace_back();
+      part.head = &head;
+      for (int i = 0; i < count - of_kept; ++i)
+        part.states.push_back(static_cast<int32_t>(r.row + i));
+    }
+    for (int i = std::max(0, count - of_kept); i < r.count && !r.ended; ++i) {
+      keep.push_back(static_cast<int32_t>(r.row + i));
+      keepers.push_back(&head);
+    }
   }
-  fail(compute(all));
+  Status status = compute(older, DraftRuns::States::kept);
+  if (status) status = compute(newer, DraftRuns::States::step);
+  if (full) next_kept_ = 0;
+  if (status) status = model_.runs().keep(keep, next_kept_);
+  for (Head* head : keepers)
+    head->kept.push_back(next_kept_++);
+  fail(status);
 }
 
 void HeadDrafter::propose(std::span<DraftJob> jobs) {
   if (failed_) return;
   std::vector<Rows> all;
-  const int spare = (kMaxDrafts + page_size_ - 1) / page_size_ + 1;
+  const int64_t spare = spare_pages_each();
   for (size_t i = 0; i < jobs.size(); ++i) {
     DraftJob& job = jobs[i];
     const auto found = heads_.find(job.id);
@@ -150,121 +162,139 @@ void HeadDrafter::propose(std::span<DraftJob> jobs) {
     if (found == heads_.end() || most <= 0) continue;
     Head& head = found->second;
     const int count = static_cast<int>(job.tokens.size()) - 1 - head.sequence.computed;
-    if (count <= 0 || count != pending(head)) continue;
+    if (count <= 0 || count != static_cast<int>(head.kept.size())) continue;
     take_tokens(head, job.tokens);
     std::vector<int32_t>& pages = head.sequence.pages;
     pages.assign(job.pages.begin(), job.pages.end());
     FOVEA_CHECK(static_cast<int>(i) < max_running_);
-    for (int p = 0; p < spare; ++p)
+    for (int64_t p = 0; p < spare; ++p)
       pages.push_back(static_cast<int32_t>(pages_ + static_cast<int64_t>(i) * spare + p));
-    all.push_back({&head, count, &job, most});
+    Rows& rows = all.emplace_back();
+    rows.head = &head;
+    rows.states = std::move(head.kept);
+    rows.job = &job;
+    rows.most = most;
+    rows.slot = (static_cast<int>(all.size()) - 1) * kMaxDrafts;
+    head.kept.clear();
   }
-  Status status = compute(all);
-  std::vector<int> computed;
-  for (const Rows& rows : all)
-    computed.push_back(rows.head->sequence.computed);
-  std::vector<Rows> open = all;
-  while (status) {
-    std::erase_if(open, [](const Rows& r) { return static_cast<int>(r.job->drafts.size()) >= r.most; });
-    if (open.empty()) break;
-    status = extend(open);
+  // Chains continue from the states of one run, so sequences whose rows fit into one are drafted together.
+  Status status;
+  for (size_t first = 0, end = 0; status && first < all.size(); first = end) {
+    int total = 0;
+    for (; end < all.size() && (end == first || total + all[end].count() <= model_.max_tokens()); ++end)
+      total += all[end].count();
+    status = draft(std::span(all).subspan(first, end - first));
   }
-  // Rows of drafts are computed again from the model's states.
-  for (size_t i = 0; i < all.size(); ++i)
-    all[i].head->sequence.computed = computed[i];
+  if (status) status = take(all);
   fail(status);
 }
 
-/// Rows with the model's states, in runs of at most max_tokens_.
-Status HeadDrafter::compute(std::span<Rows> all) {
-  std::vector<Rows> part;
-  int budget = max_tokens_;
-  for (const Rows& rows : all) {
-    int left = rows.count;
-    while (left > 0) {
-      const int count = std::min(left, budget);
-      left -= count;
+/// All drafts of a group, which has one run's rows, or is one sequence.
+Status HeadDrafter::draft(std::span<Rows> group) {
+  const int most = model_.max_tokens();
+  if (group.size() == 1 && group[0].count() > most) {  // all but the last of its runs
+    Rows before = group[0];
+    before.job = nullptr;
+    before.states.resize(before.states.size() - static_cast<size_t>(most));
+    FOVEA_RETURN_IF_ERROR(compute({&before, 1}, DraftRuns::States::kept));
+    group[0].states.erase(group[0].states.begin(), group[0].states.end() - most);
+  }
+  std::vector<Rows*> open;
+  bool few = true;
+  for (Rows& rows : group) {
+    open.push_back(&rows);
+    few = few && rows.count() <= model_.decode_rows();
+  }
+  FOVEA_RETURN_IF_ERROR(run(open, DraftRuns::States::kept, few));
+  std::vector<int> computed;
+  for (const Rows& rows : group)
+    computed.push_back(rows.head->sequence.computed);
+  while (true) {
+    std::erase_if(open, [](const Rows* rows) { return rows->drafts >= rows->most; });
+    if (open.empty()) break;
+    for (Rows* rows : open) {
+      rows->states.assign(1, rows->row);
+      rows->head->sequence.tokens.push_back(kFutureToken);
+    }
+    FOVEA_RETURN_IF_ERROR(run(open, DraftRuns::States::own, true));
+  }
+  // Rows of drafts are computed again from the model's states.
+  for (size_t i = 0; i < group.size(); ++i)
+    group[i].head->sequence.computed = computed[i];
+  return {};
+}
+
+/// Rows without drafts, in runs of at most max_tokens().
+Status HeadDrafter::compute(std::span<Rows> all, DraftRuns::States source) {
+  std::vector<Rows> parts;
+  std::vector<size_t> ends;  // of runs
+  int budget = model_.max_tokens();
+  for (const Rows& rows : all)
+    for (int first = 0; first < rows.count();) {
+      const int count = std::min(rows.count() - first, budget);
+      Rows& part = parts.emplace_back();
+      part.head = rows.head;
+      part.states.assign(rows.states.begin() + first, rows.states.begin() + first + count);
+      first += count;
       budget -= count;
-      part.push_back({rows.head, count, left == 0 ? rows.job : nullptr, rows.most});
       if (budget > 0) continue;
-      FOVEA_RETURN_IF_ERROR(run(part));
-      part.clear();
-      budget = max_tokens_;
+      ends.push_back(parts.size());
+      budget = model_.max_tokens();
     }
+  if (ends.empty() || ends.back() < parts.size()) ends.push_back(parts.size());
+  for (size_t first = 0; const size_t end : ends) {
+    std::vector<Rows*> part;
+    for (; first < end; ++first)
+      part.push_back(&parts[first]);
+    if (!part.empty()) FOVEA_RETURN_IF_ERROR(run(part, source, false));
   }
-  return part.empty() ? Status() : run(part);
-}
-
-Status HeadDrafter::run(std::span<Rows> part) {
-  std::vector<ScheduledChunk> chunks;
-  states_.clear();
-  for (const Rows& rows : part) {
-    ScheduledChunk chunk;
-    chunk.sequence = &rows.head->sequence;
-    chunk.first = rows.head->sequence.computed;
-    chunk.count = rows.count;
-    chunk.logits_first = chunk.end() - (rows.job != nullptr);
-    chunks.push_back(chunk);
-    auto& pending = rows.head->pending;
-    const auto end = pending.begin() + static_cast<std::ptrdiff_t>(rows.count) * width_;
-    states_.insert(states_.end(), pending.begin(), end);
-    pending.erase(pending.begin(), end);
-    rows.head->sequence.computed = chunk.end();
-  }
-  FOVEA_RETURN_IF_ERROR(run_chunks(chunks, states_.data(), width_));
-  int row = 0;
-  for (const Rows& rows : part)
-    if (rows.job != nullptr) take_draft(rows, row++);
   return {};
 }
 
-/// One more draft for each, from the head's own state of the row before, which is at the end of `pending`.
-Status HeadDrafter::extend(std::span<Rows> all) {
+Status HeadDrafter::run(std::span<Rows* const> part, DraftRuns::States source, bool decode) {
   std::vector<ScheduledChunk> chunks;
-  states_.clear();
-  for (const Rows& rows : all) {
-    ScheduledChunk chunk;
-    chunk.sequence = &rows.head->sequence;
-    chunk.first = chunk.logits_first = rows.head->sequence.computed++;
-    chunk.count = 1;
-    chunk.decode = true;
-    chunks.push_back(chunk);
-    states_.insert(states_.end(), rows.head->pending.begin(), rows.head->pending.end());
-    rows.head->pending.clear();
+  std::vector<int32_t> from, slots, states;
+  int total = 0;
+  bool drafts = true;
+  for (const Rows* rows : part) {
+    total += rows->count();
+    drafts = drafts && rows->job != nullptr;
   }
-  FOVEA_RETURN_IF_ERROR(run_chunks(chunks, states_.data(), hidden_));
-  for (size_t i = 0; i < all.size(); ++i)
-    take_draft(all[i], static_cast<int>(i));
-  return {};
-}
-
-Status HeadDrafter::run_chunks(const std::vector<ScheduledChunk>& chunks, const float* states,
-                               int64_t width) {
+  const bool all_logits = decode && drafts && model_.runs().wants_all_logits(total);
+  for (Rows* rows : part) {
+    Sequence& sequence = rows->head->sequence;
+    const bool last = rows->job != nullptr;
+    ScheduledChunk chunk;
+    chunk.sequence = &sequence;
+    chunk.first = sequence.computed;
+    chunk.count = rows->count();
+    chunk.decode = decode;
+    chunk.logits_first = all_logits ? chunk.first : chunk.end() - last;
+    chunks.push_back(chunk);
+    sequence.computed = chunk.end();
+    states.insert(states.end(), rows->states.begin(), rows->states.end());
+    from.insert(from.end(), rows->states.size(), -1);
+    if (rows->drafts > 0) from.back() = rows->slot + rows->drafts - 1;
+    slots.insert(slots.end(), static_cast<size_t>(chunk.logit_rows()), -1);
+    if (!last) continue;
+    rows->row = static_cast<int>(slots.size()) - 1;
+    slots.back() = rows->slot + rows->drafts++;
+  }
   batch_.build(chunks, page_size_);
-  runner_->set_states(states, width);
-  return runner_->run(batch_, stream_);
+  return model_.runs().run({batch_, from, slots, states, source});
 }
 
-/// The best of the tokens that the model may sample. Keeps the head's state of the row, unless it was the
-/// last.
-void HeadDrafter::take_draft(const Rows& rows, int row) {
-  const auto logits = runner_->logits(row);
-  int32_t best = -1;
-  float best_logit = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const int32_t token = head_.tokens.empty() ? static_cast<int32_t>(i) : head_.tokens[i];
-    if (token < sampled_vocab_ && (best < 0 || logits[i] > best_logit)) {
-      best = token;
-      best_logit = logits[i];
+/// Hands out the drafts, up to the first that the model cannot sample.
+Status HeadDrafter::take(std::span<const Rows> all) {
+  if (all.empty()) return {};
+  FOVEA_TRY(drafts, model_.runs().drafts(all.back().slot + kMaxDrafts));
+  for (const Rows& rows : all)
+    for (int i = 0; i < rows.drafts; ++i) {
+      const int32_t draft = drafts[static_cast<size_t>(rows.slot + i)];
+      if (draft < 0 || draft >= run_options_.sampled_vocab) break;
+      rows.job->drafts.push_back(draft);
     }
-  }
-  FOVEA_CHECK(best >= 0);
-  rows.job->drafts.push_back(best);
-  if (static_cast<int>(rows.job->drafts.size()) >= rows.most) return;
-  rows.head->sequence.tokens.push_back(best);
-  const auto size = static_cast<size_t>(hidden_);
-  const auto state = runner_->hidden(0).subspan(static_cast<size_t>(row) * size, size);
-  rows.head->pending.assign(state.begin(), state.end());
+  return {};
 }
 
 }  // namespace fovea

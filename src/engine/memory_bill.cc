@@ -96,15 +96,14 @@ Result<int64_t> gpu_pages(const GpuBill& bill, const GpuKv& kv) {
 }
 
 std::vector<MemoryPart> memory_parts(const GpuBill& bill, int64_t kv_bytes) {
-  return {{"weights", bill.weights},
-          {"KV cache", kv_bytes},
-          {"activations", bill.activations},
-          {"attention workspace", bill.workspace},
-          {"logits", bill.logits},
-          {"arrays of a step", bill.step_arrays},
-          {"sampler", bill.sampler},
-          {"CUDA graphs and kernels (estimate)", bill.graphs},
-          {"CUDA context and other programs", bill.taken}};
+  std::vector<MemoryPart> parts = {{"weights", bill.weights},         {"KV cache", kv_bytes},
+                                   {"activations", bill.activations}, {"attention workspace", bill.workspace},
+                                   {"logits", bill.logits},           {"arrays of a step", bill.step_arrays},
+                                   {"sampler", bill.sampler}};
+  if (bill.drafter > 0) parts.push_back({"drafter without its KV cache", bill.drafter});
+  parts.push_back({"CUDA graphs and kernels (estimate)", bill.graphs});
+  parts.push_back({"CUDA context and other programs", bill.taken});
+  return parts;
 }
 
 }  // namespace fovea

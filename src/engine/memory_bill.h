@@ -16,12 +16,13 @@ struct GpuBill {
   int64_t taken = 0;         ///< by other programs and by the CUDA context
   double utilization = 0.9;  ///< share of `total` that may be taken
   int64_t weights = 0, activations = 0, workspace = 0, logits = 0, step_arrays = 0, sampler = 0;
-  int64_t graphs = 0;  ///< CUDA graphs and the code of kernels: an estimate, an upper bound
+  int64_t drafter = 0;  ///< weights and buffers of a drafter's model
+  int64_t graphs = 0;   ///< CUDA graphs and the code of kernels: an estimate, an upper bound
 
   /// What --gpu-memory-utilization leaves of the GPU.
   int64_t budget() const { return static_cast<int64_t>(utilization * static_cast<double>(total)) - taken; }
   int64_t without_kv() const {
-    return weights + activations + workspace + logits + step_arrays + sampler + graphs;
+    return weights + activations + workspace + logits + step_arrays + sampler + drafter + graphs;
   }
   int64_t left() const { return budget() - without_kv(); }
 };

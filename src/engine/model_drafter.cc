@@ -2,25 +2,22 @@
 
 #include <algorithm>
 
-#include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/kv_sizing.h"
 #include "files/model_folder.h"
-#include "model/kv_groups.h"
 
 namespace fovea {
 
 Result<std::unique_ptr<ModelDrafter>> ModelDrafter::create(const SpeculativeConfig& config,
-                                                           const Target& target,
-                                                           const BackendRegistry& registry, Stream& stream) {
-  std::unique_ptr<ModelDrafter> drafter(new ModelDrafter(stream));
-  FOVEA_RETURN_IF_ERROR(drafter->load(config, target, registry));
+                                                           const Target& target, DrafterDevice device) {
+  std::unique_ptr<ModelDrafter> drafter(new ModelDrafter(std::move(device)));
+  FOVEA_RETURN_IF_ERROR(drafter->load(config, target));
   return drafter;
 }
 
-Status ModelDrafter::load(const SpeculativeConfig& config, const Target& target,
-                          const BackendRegistry& registry) {
+Status ModelDrafter::load(const SpeculativeConfig& config, const Target& target) {
+  target_ = target;
   FOVEA_TRY(dir, resolve_model_dir(config.model));
   FOVEA_TRY(model_config, load_model_config(dir));
   if (model_config.kind != ModelKind::decoder)
@@ -33,52 +30,50 @@ Status ModelDrafter::load(const SpeculativeConfig& config, const Target& target,
                    "; give a draft model with the same tokens");
   max_len_ = static_cast<int>(std::min<int64_t>(
       {model_config.max_position, target.max_seq_len, config.max_model_len.value_or(target.max_seq_len)}));
-  max_tokens_ = std::max(target.max_batched_tokens, target.max_running);
-  vocab_ = target.sampled_vocab;
+  run_options_.sampled_vocab = target.sampled_vocab;
   fit_to_length(model_config, max_len_);
+  if (const std::string refusal = length_refusal(model_config); !model_.device().on_cpu() && !refusal.empty())
+    return unsupported("the draft model " + dir + ": " + refusal);
 
-  const DeviceInfo device;
-  const DType dtype = config.model_dtype.value_or(model_config.dtype);
-  ModelRunner::Options options;
-  options.activations = activation_dtype(device, dtype);
-  options.kv_dtype = resolve(KvCacheDType::auto_, dtype);
-  options.limits = {target.max_running, max_tokens_, int64_t{target.max_running} * max_len_, max_len_};
-  options.max_logit_rows = target.max_running;
-  options.attention.backend = config.attention_backend;
-  std::vector<AttentionSpec> specs;
-  for (const AttentionSpec& spec : attention_specs(model_config)) {
-    specs.push_back(ModelRunner::resolve(spec, options.activations, options.kv_dtype, KvLayout::hnd, 0));
-    specs.back().page_size = 0;  // to be chosen
-  }
-  FOVEA_TRY(selection, select(options.attention, specs, device, registry));
-  selection_ = std::move(selection);
-
+  FOVEA_TRY(dtype, model_.choose_dtype(config, model_config.dtype));
+  FOVEA_RETURN_IF_ERROR(model_.select(model_config, config, dtype,
+                                      {target.max_running, target.max_batched_tokens, max_len_, 0}, false));
   ModelLoadOptions load;
   load.dir = dir;
-  load.dtype = config.model_dtype;
+  load.dtype = model_.device().on_cpu() ? config.model_dtype : dtype;
   load.dummy_weights = target.dummy_weights;
   load.seed = target.seed + 1;  // not the target's
-  FOVEA_TRY(model, Model::load(model_config, load, stream_));
-  model_ = std::move(model);
-  FOVEA_TRY(runner, ModelRunner::create(*model_, selection_, registry, options));
-  runner_ = std::move(runner);
+  load.deferred = model_.deferred();
+  FOVEA_TRY(loaded, Model::load(model_config, load, *model_.device().host));
+  model_.model = std::move(loaded);
+  return {};
+}
 
-  const auto groups =
-      kv_groups(model_config, options.kv_dtype, KvLayout::hnd, selection_.page_size, model_->kv_scales());
+int64_t ModelDrafter::kv_bytes_per_page() const {
+  const int page = model_.page_size();
+  return (model_.bytes_per_page() * target_.page_size + page - 1) / page;
+}
+
+Status ModelDrafter::place(int64_t pages, const Tensor&, const PlaceOptions& options) {
+  const int page = model_.page_size();
   KvSizing sizing;
-  sizing.bytes_per_page = bytes_per_page(groups);
-  sizing.page_size = selection_.page_size;
+  sizing.bytes_per_page = model_.bytes_per_page();
+  sizing.page_size = page;
   sizing.max_seq_len = max_len_;
-  sizing.sequence_pages = (int64_t{max_len_} + sizing.page_size - 1) / sizing.page_size;
-  sizing.max_running = target.max_running;
-  sizing.memory_share = target.memory_share;
+  sizing.sequence_pages = (int64_t{max_len_} + page - 1) / page;
+  sizing.max_running = target_.max_running;
+  sizing.memory_share = target_.memory_share;
   sizing.available = available_memory();
-  FOVEA_TRY(pages, choose_num_pages(sizing));
-  FOVEA_TRY(cache, KvCache::create(groups, {pages}, cpu_device()));
-  kv_ = std::make_unique<KvCache>(std::move(cache));
-  kv_bytes_ = pages * sizing.bytes_per_page;
-  runner_->set_kv_cache(*kv_);
-  pool_ = std::make_unique<PagePool>(pages);
+  if (!model_.device().on_cpu()) {  // as many tokens as the model's
+    const int64_t tokens = pages * target_.page_size;
+    sizing.num_pages = std::min((tokens + page - 1) / page, sizing.max_running * sizing.sequence_pages);
+    sizing.num_pages = std::max(*sizing.num_pages, sizing.sequence_pages);
+    sizing.available = INT64_MAX;
+  }
+  FOVEA_TRY(count, choose_num_pages(sizing));
+  FOVEA_RETURN_IF_ERROR(model_.place(count, run_options_, options));
+  kv_bytes_ = count * sizing.bytes_per_page;
+  pool_ = std::make_unique<PagePool>(count);
   return {};
 }
 
@@ -123,86 +118,109 @@ bool ModelDrafter::begin(DraftJob& job, Wanted& wanted) {
       sequence.tokens.begin();
   sequence.computed = std::min({sequence.computed, static_cast<int>(same), tokens - 1});
   sequence.tokens.assign(job.tokens.begin(), job.tokens.end());
-  const int page = selection_.page_size;
+  const int page = model_.page_size();
   const int64_t pages = (int64_t{tokens} + most + page - 1) / page;
   if (const auto more = pages - static_cast<int64_t>(sequence.pages.size());
       more > 0 && !pool_->allocate(more, sequence.pages))
     return false;
-  wanted = {&job, &sequence, most};
+  wanted.job = &job;
+  wanted.sequence = &sequence;
+  wanted.most = most;
   return true;
 }
 
 void ModelDrafter::propose(std::span<DraftJob> jobs) {
   if (failed_) return;
   std::vector<Wanted> all;
-  for (DraftJob& job : jobs)
-    if (Wanted wanted; begin(job, wanted)) all.push_back(wanted);
-  Status status = catch_up(all);
-  while (status) {
-    std::erase_if(all, [](const Wanted& w) { return static_cast<int>(w.job->drafts.size()) >= w.most; });
-    if (all.empty()) return;
-    status = extend(all);
+  for (DraftJob& job : jobs) {
+    Wanted wanted;
+    if (!begin(job, wanted)) continue;
+    wanted.slot = static_cast<int>(all.size()) * kMaxDrafts;
+    all.push_back(wanted);
   }
+  const Status status = draft(all);
+  if (status) return;
   failed_ = true;
   FOVEA_LOG(warning) << "no drafts from now on: the draft model failed: " << status.error().message;
 }
 
-Status ModelDrafter::run(const std::vector<ScheduledChunk>& chunks) {
-  batch_.build(chunks, selection_.page_size);
-  FOVEA_RETURN_IF_ERROR(runner_->run(batch_, stream_));
-  for (const ScheduledChunk& chunk : chunks)
-    chunk.sequence->computed = chunk.end();
-  return {};
+Status ModelDrafter::draft(std::vector<Wanted>& all) {
+  FOVEA_RETURN_IF_ERROR(catch_up(all));
+  while (true) {
+    std::vector<Rows> rows;
+    for (Wanted& wanted : all)
+      if (wanted.drafts < wanted.most) rows.push_back({&wanted, 1, true});
+    if (rows.empty()) break;
+    FOVEA_RETURN_IF_ERROR(run(rows, true));
+  }
+  return take(all);
 }
 
-/// Computes what the draft model has not seen of each sequence, up to the first draft.
+/// Computes what the draft model has not seen of each sequence, up to the first draft: first those that
+/// only miss what a step gave.
 Status ModelDrafter::catch_up(std::vector<Wanted>& all) {
-  for (size_t next = 0; next < all.size();) {
-    std::vector<ScheduledChunk> chunks;
-    std::vector<Wanted*> done;
-    int budget = max_tokens_;
-    while (next < all.size() && budget > 0) {
-      Sequence& sequence = *all[next].sequence;
-      ScheduledChunk chunk;
-      chunk.sequence = &sequence;
-      chunk.first = sequence.computed;
-      chunk.count = std::min(budget, sequence.num_tokens() - sequence.computed);
-      const bool last = chunk.end() == sequence.num_tokens();
-      chunk.logits_first = chunk.end() - last;
-      budget -= chunk.count;
-      chunks.push_back(chunk);
-      if (!last) break;
-      done.push_back(&all[next++]);
+  const auto missing = [](const Wanted& w) { return w.sequence->num_tokens() - w.sequence->computed; };
+  for (const bool decode : {true, false}) {
+    std::vector<Rows> part;
+    int budget = model_.max_tokens();
+    for (Wanted& wanted : all) {
+      const bool few = missing(wanted) <= std::min(model_.decode_rows(), model_.max_tokens());
+      if (wanted.drafts > 0 || few != decode) continue;
+      for (int left = missing(wanted); left > 0;) {
+        if (budget == 0 || (decode && budget < left)) {
+          FOVEA_RETURN_IF_ERROR(run(part, decode));
+          part.clear();
+          budget = model_.max_tokens();
+        }
+        const int count = std::min(left, budget);
+        left -= count;
+        budget -= count;
+        part.push_back({&wanted, count, left == 0});
+      }
     }
-    FOVEA_RETURN_IF_ERROR(run(chunks));
-    for (size_t row = 0; row < done.size(); ++row)
-      take_draft(*done[row], static_cast<int>(row));
+    if (!part.empty()) FOVEA_RETURN_IF_ERROR(run(part, decode));
   }
   return {};
 }
 
-/// One more draft for each.
-Status ModelDrafter::extend(std::vector<Wanted>& all) {
+Status ModelDrafter::run(std::span<const Rows> part, bool decode) {
   std::vector<ScheduledChunk> chunks;
-  for (const Wanted& wanted : all) {
+  std::vector<int32_t> from, slots;
+  int total = 0;
+  for (const Rows& rows : part)
+    total += rows.count;
+  const bool all_logits = decode && model_.runs().wants_all_logits(total);
+  for (const Rows& rows : part) {
+    Wanted& wanted = *rows.wanted;
     ScheduledChunk chunk;
     chunk.sequence = wanted.sequence;
-    chunk.first = chunk.logits_first = wanted.sequence->computed;
-    chunk.count = 1;
-    chunk.decode = true;
+    chunk.first = wanted.sequence->computed;
+    chunk.count = rows.count;
+    chunk.decode = decode;
+    chunk.logits_first = all_logits ? chunk.first : chunk.end() - rows.last;
     chunks.push_back(chunk);
+    from.insert(from.end(), static_cast<size_t>(rows.count), -1);
+    if (wanted.drafts > 0) from.back() = wanted.slot + wanted.drafts - 1;
+    slots.insert(slots.end(), static_cast<size_t>(chunk.logit_rows()), -1);
+    wanted.sequence->computed = chunk.end();
+    if (!rows.last) continue;
+    slots.back() = wanted.slot + wanted.drafts++;
+    wanted.sequence->tokens.push_back(kFutureToken);
   }
-  FOVEA_RETURN_IF_ERROR(run(chunks));
-  for (size_t row = 0; row < all.size(); ++row)
-    take_draft(all[row], static_cast<int>(row));
-  return {};
+  batch_.build(chunks, model_.page_size());
+  return model_.runs().run({batch_, from, slots, {}, DraftRuns::States::none});
 }
 
-void ModelDrafter::take_draft(Wanted& wanted, int row) {
-  const auto logits = runner_->logits(row).first(static_cast<size_t>(vocab_));
-  const auto best = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
-  wanted.job->drafts.push_back(best);
-  wanted.sequence->tokens.push_back(best);
+/// Hands out the drafts.
+Status ModelDrafter::take(std::span<Wanted> all) {
+  if (all.empty()) return {};
+  FOVEA_TRY(drafts, model_.runs().drafts(all.back().slot + kMaxDrafts));
+  for (const Wanted& wanted : all) {
+    const auto own = drafts.subspan(static_cast<size_t>(wanted.slot), static_cast<size_t>(wanted.drafts));
+    wanted.job->drafts.assign(own.begin(), own.end());
+    std::ranges::copy(own, wanted.sequence->tokens.end() - wanted.drafts);
+  }
+  return {};
 }
 
 }  // namespace fovea

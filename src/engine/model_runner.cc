@@ -21,10 +21,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(Model& model, const Sel
       group.workspace = Buffer(device, group.workspace_bytes);
     runner->logits_ =
         Buffer(device, dense_bytes(ElementType::f32, {options.max_logit_rows, runner->vocab_size()}));
-    if (options.hidden_states > 0)
-      runner->hidden_ = Buffer(
-          device, dense_bytes(ElementType::f32, {int64_t{options.hidden_states} * options.limits.max_tokens,
-                                                 model.config().hidden_size}));
+    runner->hidden_ = Buffer(device, static_cast<size_t>(runner->hidden_bytes()));
     if (!runner->on_cpu()) runner->arrays_.emplace(device, runner->step_limits(selection.page_size));
     if (!runner->on_cpu() && runner->has(AttentionType::encoder))
       runner->encoder_arrays_.emplace(device, options.limits.max_seqs, options.max_encoder_rows);
@@ -50,7 +47,9 @@ Result<ModelRunner::Bytes> ModelRunner::measure(Model& model, const Selection& s
   bytes.step_arrays = StepArrays::block_bytes(runner.step_limits(selection.page_size));
   if (runner.has(AttentionType::encoder))
     bytes.step_arrays += EncoderArrays::bytes(options.limits.max_seqs, options.max_encoder_rows);
-  bytes.activations = model.activation_bytes(*options.ops, options.limits.max_tokens, options.max_logit_rows);
+  bytes.activations =
+      model.activation_bytes(*options.ops, options.limits.max_tokens, options.max_logit_rows) +
+      runner.hidden_bytes();
   return bytes;
 }
 
@@ -184,11 +183,14 @@ Status ModelRunner::run(const BatchBuilder& batch, Stream& stream) {
   input.attention = this;
   input.kv = kv_;
   input.batch = &batch.meta();
-  input.states = states_;
-  input.states_width = states_width_;
+  if (states_) {
+    FOVEA_CHECK(states_.contiguous() && states_.size(0) >= static_cast<int64_t>(input.token_ids.size()));
+    input.states = states_.as<float>();
+    input.states_width = states_.size(1);
+  }
   if (hidden_.size() > 0) input.hidden = hidden_.tensor(ElementType::f32, {1}).as<float>();
   logit_rows_ = batch.num_logit_rows();
-  hidden_rows_ = states_ != nullptr ? logit_rows_ : static_cast<int64_t>(input.token_ids.size());
+  hidden_rows_ = states_ ? logit_rows_ : static_cast<int64_t>(input.token_ids.size());
   return model_.forward(input, logits().as<float>(), stream);
 }
 
@@ -197,6 +199,18 @@ std::span<const float> ModelRunner::hidden(int state) const {
   const int64_t size = hidden_rows_ * model_.config().hidden_size;
   const Tensor all = hidden_.tensor(ElementType::f32, {options_.hidden_states, size});
   return {all.as<float>() + state * size, static_cast<size_t>(size)};
+}
+
+Tensor ModelRunner::hidden_there() const {
+  FOVEA_CHECK(!on_cpu() && options_.hidden_states > 0);
+  return hidden_.tensor(ElementType::f32,
+                        {most_hidden_rows(), int64_t{options_.hidden_states} * model_.config().hidden_size});
+}
+
+int64_t ModelRunner::hidden_bytes() const {
+  if (options_.hidden_states == 0) return 0;
+  return static_cast<int64_t>(dense_bytes(
+      ElementType::f32, {int64_t{options_.hidden_states} * most_hidden_rows(), model_.config().hidden_size}));
 }
 
 EncodeInput ModelRunner::encode_input(const BatchBuilder& batch) {
@@ -253,6 +267,11 @@ Status ModelRunner::launch(Stream& stream) {
   step.attention = this;
   step.kv = kv_;
   step.batch = &arrays_->meta();
+  const int64_t rows = step.token_ids.size(0), size = model_.config().hidden_size;
+  if (states_) step.states = states_.first_rows(rows);
+  const int64_t kept = states_ ? logit_rows_ : rows;
+  for (int i = 0; i < options_.hidden_states; ++i)
+    step.hidden.push_back(hidden_there().first_rows(kept).slice(1, i * size, size));
   return model_.forward_tensors(step, logits(), stream);
 }
 

@@ -35,7 +35,9 @@ class ModelRunner final : public StepAttention {
     KvCacheDType kv_dtype = KvCacheDType::auto_;
     KvLayout kv_layout = KvLayout::hnd;
     int max_logit_rows = 1;
-    int hidden_states = 0;     ///< ids of Model::keep_hidden(), which was called; only on the CPU
+    int hidden_states = 0;  ///< ids of Model::keep_hidden(), which was called
+    /// Rows of a step that have them at most, if not all: of heads, those with logits.
+    int hidden_rows = 0;
     int max_encoder_len = 0;   ///< rows of the longest encoder input; 0 = no encoder
     int max_encoder_rows = 0;  ///< of one step
   };
@@ -73,10 +75,14 @@ class ModelRunner final : public StepAttention {
   std::span<float> logits(int row) const;
 
   int hidden_states() const { return options_.hidden_states; }
-  /// State `state` of the last run's rows, f32 [T, hidden size]; of a head's rows with logits.
+  /// State `state` of the last run's rows, f32 [T, hidden size]; of a head's rows with logits. Only on the
+  /// CPU.
   std::span<const float> hidden(int state) const;
-  /// Draft heads: the states that the rows of the next run continue, f32 [T, width].
-  void set_states(const float* rows, int64_t width) { states_ = rows, states_width_ = width; }
+  /// All states of a row side by side, f32 [hidden_rows, hidden_states * hidden size], at the same address in
+  /// every step: those of the last run come first. Not on the CPU.
+  Tensor hidden_there() const;
+  /// Draft heads: the states that the rows of the next run continue, f32 [T or more, width], on the device.
+  void set_states(const Tensor& rows) { states_ = rows; }
 
   /// The two halves of run() on a device that is not the CPU: operations queued between them may change the
   /// step's arrays, as Ops::take_tokens() does. upload() of a step with encoder inputs runs the encoder, and
@@ -123,6 +129,10 @@ class ModelRunner final : public StepAttention {
   bool on_cpu() const { return &options_.ops->device() == &cpu_device(); }
   bool has(AttentionType type) const;
   int64_t max_pages(AttentionType type) const;
+  int64_t most_hidden_rows() const {
+    return options_.hidden_rows > 0 ? options_.hidden_rows : options_.limits.max_tokens;
+  }
+  int64_t hidden_bytes() const;
   EncodeInput encode_input(const BatchBuilder& batch);
   Status encode_there(const BatchBuilder& batch, Stream& stream);
   Status plan(Group& group, const BatchMeta& meta, const PhaseSplit& split, Stream& stream);
@@ -140,10 +150,9 @@ class ModelRunner final : public StepAttention {
   std::optional<EncoderArrays> encoder_arrays_;
   Buffer logits_;  // f32 [max_logit_rows, vocab]
   int64_t logit_rows_ = 0;
-  Buffer hidden_;  // f32 [hidden_states][rows, hidden size], for the most rows
+  Buffer hidden_;  // f32 [hidden_states][rows, hidden size], for the most rows; elsewhere as hidden_there()
   int64_t hidden_rows_ = 0;
-  const float* states_ = nullptr;
-  int64_t states_width_ = 0;
+  Tensor states_;
   int64_t activation_bytes_ = 0;
   double plan_seconds_ = 0;
 };

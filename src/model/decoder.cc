@@ -62,7 +62,7 @@ class Decoder final : public Model {
       bytes_ += shared + mlp_bytes(layer.mlp);
       bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
     }
-    if (weights_.embedding.source()) return;  // the weights are not read yet
+    if (deferred()) return;  // the weights are not read yet
     WeightPlacement host;
     placed_ = fovea::place(config_, weights_, frequencies_, scales_, host);
   }
@@ -84,8 +84,17 @@ class Decoder final : public Model {
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
 
  private:
+  /// Whether the weights are described and not read. A draft head's embedding may be the model's.
+  bool deferred() const {
+    const DecoderLayer& layer = weights_.layers.front();
+    return (layer.latent ? layer.latent->out : layer.attention.out).weight.source() != nullptr;
+  }
+  /// The weights without memory. What a draft head shares with its model may not be placed yet.
   PlacedDecoder measured(WeightPlacement& placement) const {
-    return fovea::place(config_, weights_, frequencies_, scales_, placement);
+    PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
+    for (LinearWeight* shared : {&placed.embedding, &placed.head})
+      if (shared->empty()) *shared = placement.shape_only(config_.vocab_size, config_.hidden_size);
+    return placed;
   }
   /// Bytes of a draft head's input.
   int64_t draft_bytes() const {
@@ -121,10 +130,10 @@ Status Decoder::keep_hidden(std::vector<int> ids) {
 }
 
 Status Decoder::place(Ops& ops, Stream& stream, const PlaceOptions& options) {
-  FOVEA_CHECK(!arena_ && memory_.empty() && !weights_.draft);  // draft heads run on the CPU only
+  FOVEA_CHECK(!arena_ && memory_.empty());
   FOVEA_RETURN_IF_ERROR(check_heads(config_, ops));
   const bool in_block = ops.packed_format(WeightUse::plain).has_value();
-  if (weights_.embedding.source() && !in_block) return needs_host_weights(ops);
+  if (deferred() && !in_block) return needs_host_weights(ops);
   WeightPlacement placement(ops, stream, in_block ? placed_bytes(ops) : 0);
   PlacedDecoder placed = fovea::place(config_, weights_, frequencies_, scales_, placement);
   // Its copies read weights_, which is freed below, and write to memory that is freed on an error.
@@ -159,9 +168,11 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
   step.token_ids = step.positions = shape_only(ElementType::i32, {limits.max_tokens});
   step.slots = shape_only(ElementType::i64, {limits.max_tokens});
   step.logit_rows = shape_only(ElementType::i32, {logit_rows});
-  if (placed.draft)
-    step.states = shape_only(ElementType::f32,
-                             {limits.max_tokens, std::max<int64_t>(config_.hidden_size, placed.draft->fc.k)});
+  if (placed.draft) {
+    const bool by_fc = placed.draft->joins_in_attention && !placed.draft->fc.empty();
+    step.states =
+        shape_only(ElementType::f32, {limits.max_tokens, by_fc ? placed.draft->fc.k : config_.hidden_size});
+  }
   Arena dry = Arena::dry_run(ops.device());
   OpQueue queue = OpQueue::dry_run(ops);
   decoder_forward(config_, placed, limits, step,

@@ -104,40 +104,49 @@ class Forward {
   void keep_hidden(int id, const Tensor& state) {
     const auto found = std::ranges::find(hidden_, id);
     if (found == hidden_.end() || q_.dry()) return;
-    const Tensor& to = step_.hidden[static_cast<size_t>(found - hidden_.begin())];
-    q_.call([&](Stream& stream) { return copy(state, to, stream); });
+    q_.cast(state, step_.hidden[static_cast<size_t>(found - hidden_.begin())]);
   }
 
   /// Sets the residual stream of a draft head. Returns the input of its attention if that is not the stream
   /// after the layer's norm.
   Tensor draft_input(const PlacedDraftInput& draft) {
-    FOVEA_CHECK(q_.activations() == ElementType::f32);
     const int64_t h = c_.hidden_size;
-    const Tensor both = f32_rows(2 * h);
+    const Tensor both = activations(2 * h);
+    const Arena::Scope scope(arena_);
     const Tensor embedding = both.slice(1, 0, h), state = both.slice(1, h, h);
-    q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, embedding);
-    if (draft.embedding_norm) q_.norm(draft.embedding_norm, embedding, embedding);
+    const Tensor embedded = q_.activations() == ElementType::f32 ? embedding : f32_rows(h);
+    q_.embed(w_.embedding, step_.token_ids, c_.embedding_scale, embedded);
+    if (draft.embedding_norm)
+      q_.norm(draft.embedding_norm, embedded, embedding);
+    else if (q_.activations() != ElementType::f32)
+      q_.cast(embedded, embedding);
     if (!draft.joins_in_attention) {
-      copy_rows(step_.states, state);
-      if (draft.state_norm) q_.norm(draft.state_norm, state, state);
+      if (draft.state_norm)
+        q_.norm(draft.state_norm, step_.states, state);
+      else
+        q_.cast(step_.states, state);
       q_.linear(draft.fc, both, x_, "fc");
       return {};
     }
-    Tensor own = step_.states;
-    if (own.size(1) != h) {
-      own = f32_rows(h);
-      q_.linear(draft.fc, fc_input(draft), own, "fc");
-    }
-    q_.norm(draft.state_norm, own, state);
-    copy_rows(draft.norm_before_residual ? state : own, x_);
+    if (step_.states.size(1) != h)
+      q_.linear(draft.fc, fc_input(draft), x_, "fc");
+    else
+      q_.cast(step_.states, x_);
+    q_.norm(draft.state_norm, x_, state);
+    if (draft.norm_before_residual) q_.norm(draft.state_norm, x_, x_);
     return both;
   }
 
   /// The states that fc reads, after their norms.
   Tensor fc_input(const PlacedDraftInput& draft) {
-    if (!draft.fc_norm && draft.part_norms.empty()) return step_.states;
+    const bool plain = !draft.fc_norm && draft.part_norms.empty();
+    if (plain && q_.activations() == ElementType::f32) return step_.states;
     const int64_t width = step_.states.size(1);
-    const Tensor normed = f32_rows(width);
+    const Tensor normed = activations(width);
+    if (plain) {
+      q_.cast(step_.states, normed);
+      return normed;
+    }
     if (draft.fc_norm) {
       q_.norm(draft.fc_norm, step_.states, normed);
       return normed;
@@ -148,16 +157,6 @@ class Forward {
       q_.norm(draft.part_norms[i], step_.states.slice(1, first, part), normed.slice(1, first, part));
     }
     return normed;
-  }
-
-  /// y = x, both f32.
-  void copy_rows(const Tensor& x, const Tensor& y) {
-    if (q_.dry()) return;
-    q_.call([&](Stream&) {
-      for (int64_t row = 0; row < x.size(0); ++row)
-        std::copy_n(x.as<float>() + row * x.stride(0), x.size(1), y.as<float>() + row * y.stride(0));
-      return Status();
-    });
   }
 
   /// The residual stream as the input of a block without a norm in front.

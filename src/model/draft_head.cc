@@ -197,7 +197,7 @@ Result<DraftHead> load_draft_head(const DraftHeadConfig& config, const ModelLoad
   weights.read();
   FOVEA_RETURN_IF_ERROR(reader.status());
   if (checkpoint && head.method != DraftMethod::mtp) report_unused(reader, *checkpoint);
-  reader.set_mode(WeightReader::Mode::load);
+  reader.set_mode(options.deferred ? WeightReader::Mode::describe : WeightReader::Mode::load);
   try {
     out.model = weights.read();
   } catch (const std::bad_alloc&) {

@@ -120,6 +120,15 @@ LinearWeight WeightPlacement::packed(const WeightMatrix& weight, WeightUse use, 
   return out;
 }
 
+LinearWeight WeightPlacement::shape_only(int64_t n, int64_t k) const {
+  LinearWeight out;
+  out.n = n;
+  out.k = k;
+  out.format = *format_of(WeightUse::plain);
+  out.data = Tensor::dense(nullptr, ops_->device(), out.format.stored, {0});
+  return out;
+}
+
 void WeightPlacement::check_format(const WeightFormat& format) {
   std::string reasons;
   for (const std::string& reason : ops_->supports(format))

@@ -45,6 +45,9 @@ class WeightPlacement {
   /// first, as of status().
   Status finish(const PlaceOptions& options);
 
+  /// A plain weight [n, k] without memory.
+  LinearWeight shape_only(int64_t n, int64_t k) const;
+
   /// The first error: a copy that failed, or a format that the operations cannot read.
   const Status& status() const { return status_; }
   /// Of measure(), and of the block of memory.

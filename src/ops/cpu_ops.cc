@@ -343,6 +343,12 @@ class CpuOps final : public Ops {
     return {};
   }
 
+  Status cast(const Tensor& x, const Tensor& y, Stream&) override {
+    for (int64_t row = 0; row < x.size(0); ++row)
+      std::copy_n(x.as<float>() + row * x.stride(0), x.size(1), y.as<float>() + row * y.stride(0));
+    return {};
+  }
+
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {
     FOVEA_CHECK(y.contiguous());
     for (const int32_t row : values<int32_t>(ids))

@@ -25,7 +25,7 @@ bool OpQueue::fits(const NormWeight& weight, int64_t dim) const {
 }
 
 void OpQueue::cast(const Tensor& x, const Tensor& y) {
-  FOVEA_CHECK(f32_rows(x, x.size(0), x.size(1)) && act_rows(y, x.size(0), x.size(1)));
+  FOVEA_CHECK(act_or_f32_rows(x, x.size(0), x.size(1)) && act_or_f32_rows(y, x.size(0), x.size(1)));
   run("cast", [&] { return rows_work({&x, &y}); }, [&](Stream& stream) { return ops_.cast(x, y, stream); });
 }
 

@@ -187,8 +187,8 @@ class Ops {
     FOVEA_CHECK(false);  // packed_format() is absent
   }
 
-  /// y act [T, dim] = x f32 [T, dim], rounded. Never called where activations() is f32.
-  virtual Status cast(const Tensor&, const Tensor&, Stream&) { FOVEA_CHECK(false); }
+  /// y = x, both [T, dim], each f32 or act; rounded where y is narrower.
+  virtual Status cast(const Tensor& x, const Tensor& y, Stream& stream) = 0;
 
   /// y f32 [T, k] = row ids[t] of table [n, k], times `scale`. Ids i32 [T] in [0, n).
   virtual Status embed(const LinearWeight& table, const Tensor& ids, float scale, const Tensor& y,

@@ -39,8 +39,8 @@ class Drafter {
   virtual void propose(std::span<DraftJob> jobs) = 0;
 
   /// After each step, for drafters that read the model's hidden states: `states` f32 [rows of the step,
-  /// hidden size] of each state that the model keeps. Rows of a sequence come in order; they start again
-  /// lower after a preemption, and higher where a prefix was cached.
+  /// hidden size] of each state that the model keeps, if the host has them. Rows of a sequence come in order;
+  /// they start again lower after a preemption, and higher where a prefix was cached.
   virtual void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
     (void)rows, (void)states;
   }

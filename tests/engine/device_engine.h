@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "engine/core.h"
 #include "engine/device_executor.h"
 #include "engine/encoder_input.h"
+#include "engine/head_drafter.h"
+#include "engine/model_drafter.h"
 #include "model/kv_groups.h"
 #include "model/model_test_support.h"
 #include "tests/engine/guarded_queue.h"
@@ -40,6 +43,9 @@ struct DeviceConfig {
   uint32_t seed = 0;
   int drafts = 0;  ///< of a step; 0 = none
   std::function<std::unique_ptr<Drafter>()> drafter = {};
+  /// A drafter with a model, in place of `drafter`; what `watch` makes of it.
+  SpeculativeConfig with_model = {};
+  std::function<std::unique_ptr<Drafter>(std::unique_ptr<Drafter>)> watch = {};
   /// Rows that decode are sequences of their own in the batch, as beside a backend whose phases differ.
   bool phases_differ = false;
   int decode_rows = 1;  ///< SchedulerConfig::decode_rows
@@ -60,6 +66,11 @@ class DeviceEngine {
     auto model = Model::load(config_, {.dir = dir, .dtype = DType::f32, .deferred = encodes}, stream_);
     EXPECT_TRUE(model.ok()) << model.error().message;
     model_ = *std::move(model);
+    std::optional<DraftHeadConfig> head;
+    if (setup.with_model.reads_hidden_states()) {
+      head = *load_draft_head_config(setup.with_model.method, setup.with_model.model, config_);
+      EXPECT_TRUE(model_->keep_hidden(head->hidden).ok());
+    }
     const Status placed = model_->place(*ops_, stream_);
     EXPECT_TRUE(placed.ok()) << placed.error().message;
 
@@ -97,6 +108,7 @@ class DeviceEngine {
                       scheduler.max_seq_len};
     options.kv_dtype = KvCacheDType::float32;
     options.max_logit_rows = scheduler.max_logit_rows;
+    options.hidden_states = head ? static_cast<int>(head->hidden.size()) : 0;
     options.max_encoder_len = scheduler.max_encoder_len;
     options.max_encoder_rows = scheduler.max_encoder_rows();
     measured_ = *ModelRunner::measure(*model_, *selection, registry_, options);
@@ -122,9 +134,11 @@ class DeviceEngine {
     EXPECT_TRUE(captured.ok()) << (captured.ok() ? "" : captured.error().message);
     std::unique_ptr<Speculator> speculator;
     if (setup.drafts > 0) {
-      SpeculativeConfig speculative;
+      SpeculativeConfig speculative = setup.with_model;
       speculative.num_tokens = setup.drafts;
-      speculator = std::make_unique<Speculator>(speculative, setup.drafter(), config_.vocab_size);
+      auto drafter = setup.drafter ? setup.drafter() : make_drafter(setup, scheduler, head);
+      if (setup.watch) drafter = setup.watch(std::move(drafter));
+      speculator = std::make_unique<Speculator>(speculative, std::move(drafter), config_.vocab_size);
     }
     core_ = std::make_unique<EngineCore>(scheduler, *executor_, std::move(speculator));
     context_.vocab_size = context_.sampled_vocab = config_.vocab_size;
@@ -179,6 +193,38 @@ class DeviceEngine {
   const ModelRunner::Bytes& measured() const { return measured_; }
 
  private:
+  std::unique_ptr<Drafter> make_drafter(const DeviceConfig& setup, const SchedulerConfig& scheduler,
+                                        const std::optional<DraftHeadConfig>& head) {
+    SpeculativeConfig config = setup.with_model;
+    config.attention_backend = std::string(ReferenceBackend::kName);
+    DrafterDevice device;
+    device.info = *parse_device("xpu");
+    device.host = &stream_;
+    device.registry = &registry_;
+    device.ops = ops_.get();
+    device.queue = queue_.get();
+    device.buckets = setup.buckets;
+    std::unique_ptr<DrafterWithModel> made;
+    if (head) {
+      const HeadDrafter::Target target{kPageSize, config_.vocab_size, scheduler.max_seq_len, kRunning,
+                                       scheduler.max_batched_tokens};
+      auto drafter = HeadDrafter::create(config, *head, target, *model_, device);
+      EXPECT_TRUE(drafter.ok()) << (drafter.ok() ? "" : drafter.error().message);
+      made = *std::move(drafter);
+    } else {
+      const ModelDrafter::Target target{nullptr,   config_.vocab_size,
+                                        kPageSize, scheduler.max_seq_len,
+                                        kRunning,  scheduler.max_batched_tokens};
+      auto drafter = ModelDrafter::create(config, target, device);
+      EXPECT_TRUE(drafter.ok()) << (drafter.ok() ? "" : drafter.error().message);
+      made = *std::move(drafter);
+    }
+    const Status placed =
+        made->place(setup.num_pages, head ? runner_->hidden_there() : Tensor(), PlaceOptions{});
+    EXPECT_TRUE(placed.ok()) << (placed.ok() ? "" : placed.error().message);
+    return made;
+  }
+
   ThreadPool pool_;
   Stream stream_;
   GuardedDevice device_;  // outlives all members that have its memory

@@ -13,6 +13,7 @@
 #include "engine/graph_buckets.h"
 #include "tests/engine/device_engine.h"
 #include "tests/engine/recorded_drafter.h"
+#include "tests/engine/watched_drafts.h"
 
 namespace fovea {
 namespace {
@@ -134,6 +135,83 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
     }
   EXPECT_GT(preemptions, 0);
   EXPECT_GT(replays, 20);
+}
+
+std::string head_folder(const char* head) {
+  return std::string(FOVEA_SOURCE_DIR) + "/tests/draft_heads/" + head;
+}
+
+/// Drafters with models, whose drafts stay on the device until all of them are made.
+TEST(DeviceDrafts, OfModelsAndHeadsChangeNoAnswer) {
+  auto requests = mixed_requests();
+  requests.resize(5);
+  DeviceEngine plain(Config{kOneByOne, {}});
+  const auto want = plain.run(requests);
+  std::vector<SpeculativeConfig> drafters(1);
+  drafters[0].method = DraftMethod::draft_model;
+  drafters[0].model = std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/llama3_gqa4_d16_bf16";
+  for (const test::HeadCase& head : test::kLlamaHeads) {
+    SpeculativeConfig& config = drafters.emplace_back();
+    config.method = head.method;
+    config.model = head_folder(head.head);
+  }
+  int64_t preemptions = 0;
+  for (const SpeculativeConfig& drafter : drafters)
+    for (const Config& base :
+         {Config{kOneByOne, {2, 6, 17}, 17, 30, true}, Config{kWaits, {}, 9, 60, false, 60, 3}}) {
+      Config setup = base;
+      setup.with_model = drafter;
+      setup.drafts = setup.max_batched_tokens == 17 ? 15 : 4;
+      DeviceEngine engine(setup);
+      EXPECT_EQ(engine.run(requests), want) << drafter.model << ", " << setup.max_batched_tokens << " rows";
+      const EngineStats stats = engine.core().stats();
+      EXPECT_GT(stats.speculative.draft_tokens, 20) << drafter.model;
+      // The model itself is right where nothing is drawn.
+      if (drafter.method == DraftMethod::draft_model) {
+        EXPECT_GT(stats.speculative.accepted_tokens, 60);
+      }
+      preemptions += stats.preemptions;
+    }
+  EXPECT_GT(preemptions, 0);
+}
+
+TEST(DeviceDrafts, AreThoseOfTheFormulas) {
+  constexpr double kTolerance = 2e-3;  // of the gap between the best two logits
+  for (const test::HeadCase& head : test::kLlamaHeads) {
+    int drafts = 0;
+    const auto golden = test::read_drafts(head_folder(head.head));
+    for (const auto& text : golden["texts"]) {
+      GenerateRequest request;
+      request.prompt_ids = text["ids"].get<std::vector<int32_t>>();
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = 16;
+      request.sampling.ignore_eos = true;
+      DeviceEngine plain(Config{kOneByOne, {}});
+      const auto want = plain.run({request});
+      std::vector<int32_t> whole = request.prompt_ids;
+      whole.insert(whole.end(), want[0].ids.begin(), want[0].ids.end());
+      for (const bool accepts : {false, true}) {
+        test::Watched::Proposals proposals;
+        Config setup{kOneByOne, {1, 2, 3, 4, 5, 6}};
+        setup.with_model.method = head.method;
+        setup.with_model.model = head_folder(head.head);
+        setup.with_model.adaptive = false;
+        setup.drafts = 4;
+        setup.watch = [&](std::unique_ptr<Drafter> drafter) {
+          return std::make_unique<test::Watched>(std::move(drafter), proposals,
+                                                 accepts ? whole : std::vector<int32_t>());
+        };
+        DeviceEngine engine(setup);
+        for (int round = 0; round < 2; ++round) {  // the second one behind a cached prefix
+          proposals.clear();
+          EXPECT_EQ(engine.run({request}), want);
+          drafts += test::compare_drafts(proposals, text, kTolerance);
+        }
+        if (HasFailure()) return;
+      }
+    }
+    EXPECT_GT(drafts, 100) << head.head;
+  }
 }
 
 /// A list of biases that is too long for a slot: the host samples, and the sequence's next row waits for it.

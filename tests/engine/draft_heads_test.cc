@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "files/checkpoint.h"
-#include "tests/engine/recorded_drafter.h"
 #include "tests/engine/storm.h"
+#include "tests/engine/watched_drafts.h"
 #include "tests/support/temp_dir.h"
 
 namespace fovea {
@@ -18,7 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Answers;
+using test::compare_drafts;
 using test::Core;
+using test::HeadCase;
+using test::WatchedCore;
 using testing::HasSubstr;
 
 constexpr double kTolerance = 2e-3;  // of the gap between the best two logits
@@ -65,10 +68,6 @@ class ModelWithMtp {
   test::TempDir dir_;
 };
 
-struct HeadCase {
-  const char* head;
-  DraftMethod method;
-};
 constexpr HeadCase kHeads[] = {{"eagle3_bf16", DraftMethod::eagle3},
                                {"eagle3_speculators_bf16", DraftMethod::eagle3},
                                {"eagle1_bf16", DraftMethod::eagle},
@@ -91,98 +90,6 @@ EngineConfig config_of(const HeadCase& head, const std::string& model) {
   config.speculative.num_tokens = kDrafts;
   config.speculative.adaptive = false;
   return config;
-}
-
-/// What a head has proposed after each length of a text. Gives other drafts to the engine where it knows the
-/// text, so that some are accepted.
-class Watched final : public Drafter {
- public:
-  using Proposals = std::map<size_t, std::vector<int32_t>>;
-  Watched(std::unique_ptr<Drafter> head, Proposals& proposals, std::vector<int32_t> text)
-      : head_(std::move(head)), proposals_(proposals) {
-    if (!text.empty())
-      known_ =
-          std::make_unique<test::RecordedDrafter>(std::vector<std::vector<int32_t>>{std::move(text)}, 0.7, 5);
-  }
-
-  void propose(std::span<DraftJob> jobs) override {
-    head_->propose(jobs);
-    for (DraftJob& job : jobs) {
-      proposals_[job.tokens.size()] = job.drafts;
-      if (known_) job.drafts.clear();
-    }
-    if (known_) known_->propose(jobs);
-  }
-  void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) override {
-    head_->observe(rows, states);
-  }
-  void end(uint64_t id, std::span<const int32_t> tokens, int prompt_len, std::string_view client) override {
-    head_->end(id, tokens, prompt_len, client);
-  }
-
- private:
-  std::unique_ptr<Drafter> head_;
-  Proposals& proposals_;
-  std::unique_ptr<test::RecordedDrafter> known_;
-};
-
-/// An engine whose drafter is watched; runs one greedy request at a time.
-class WatchedCore {
- public:
-  WatchedCore(const EngineConfig& config, std::vector<int32_t> text) {
-    const Status status = setup_.open(config);
-    if (!status) throw std::runtime_error(status.error().message);
-    setup_.scheduler.num_pages = setup_.kv->num_pages(0);
-    executor_ = std::make_unique<CpuExecutor>(*setup_.runner, *setup_.stream);
-    core_ = std::make_unique<EngineCore>(
-        setup_.scheduler, *executor_,
-        std::make_unique<Speculator>(
-            config.speculative,
-            std::make_unique<Watched>(std::move(setup_.drafter), proposals, std::move(text)),
-            setup_.context.sampled_vocab));
-  }
-
-  std::vector<int32_t> run(const std::vector<int32_t>& prompt, int tokens) {
-    proposals.clear();
-    std::vector<int32_t> out;
-    auto made = Request::create(
-        test::greedy(prompt, tokens),
-        [&](const RequestOutput& output) {
-          out.insert(out.end(), output.token_ids.begin(), output.token_ids.end());
-        },
-        setup_.context);
-    made->front()->set_id(next_id_++);
-    core_->add(std::move(made->front()));
-    while (!core_->idle())
-      core_->step([] {});
-    return out;
-  }
-  EngineStats stats() const { return core_->stats(); }
-
-  Watched::Proposals proposals;
-
- private:
-  EngineSetup setup_;
-  std::unique_ptr<CpuExecutor> executor_;
-  std::unique_ptr<EngineCore> core_;
-  uint64_t next_id_ = 1;
-};
-
-/// Compares up to the first draft that is decided by less than the tolerance. Returns the number of drafts.
-int compare(const Watched::Proposals& proposals, const json& text) {
-  int compared = 0;
-  for (const json& at : text["at"]) {
-    const auto found = proposals.find(at["length"].get<size_t>());
-    if (found == proposals.end()) continue;
-    for (size_t i = 0; i < found->second.size(); ++i) {
-      if (at["gaps"][i].get<double>() < kTolerance) break;
-      EXPECT_EQ(found->second[i], at["drafts"][i].get<int32_t>())
-          << "after " << found->first << " tokens, draft " << i;
-      if (found->second[i] != at["drafts"][i].get<int32_t>()) return compared;
-      ++compared;
-    }
-  }
-  return compared;
 }
 
 class DraftHeads : public testing::TestWithParam<HeadCase> {
@@ -227,18 +134,18 @@ TEST_P(DraftHeads, DraftsAreThoseOfTheFormulas) {
         WatchedCore core(config, accepts ? whole : std::vector<int32_t>());
         const auto answer = core.run(prompt, 16);
         EXPECT_EQ(answer, plain);
-        drafts += compare(core.proposals, text);
+        drafts += compare_drafts(core.proposals, text, kTolerance);
         // Once more, behind a cached prefix.
         EXPECT_EQ(core.run(prompt, 16), answer);
         EXPECT_GT(core.stats().prefix_hits, 0);
-        drafts += compare(core.proposals, text);
+        drafts += compare_drafts(core.proposals, text, kTolerance);
         // And behind an answer that has ended: the next turn.
         WatchedCore turns(config, {});
         const std::vector<int32_t> begun(whole.begin(), whole.end() - 6);
         turns.run(prompt, 10);
         EXPECT_EQ(turns.run(begun, 6), std::vector<int32_t>(whole.end() - 6, whole.end()));
         EXPECT_GT(turns.stats().prefix_hits, static_cast<int64_t>(prompt.size()));
-        drafts += compare(turns.proposals, text);
+        drafts += compare_drafts(turns.proposals, text, kTolerance);
         accepted += static_cast<int>(core.stats().speculative.accepted_tokens);
         if (HasFailure()) return;
       }

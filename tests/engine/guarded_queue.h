@@ -65,8 +65,9 @@ class GuardedQueue final : public DeviceQueue {
   /// As cuda::launch_sample(), for rows without other edits than what a model suppresses and forces.
   Status sample(const cuda::SampleArgs& args) override {
     device_.queue([args, this] {
+      cuda::SampleResult unwanted;
       for (int r = 0; r < args.num_rows; ++r)
-        sample_row(args, args.rows[r], args.results[r], unusable_seed);
+        sample_row(args, args.rows[r], args.results != nullptr ? args.results[r] : unwanted, unusable_seed);
     });
     return {};
   }

@@ -93,8 +93,12 @@ TEST(ModelDrafter, PagesOfEndedSequencesAreFree) {
   target.max_seq_len = 64;
   target.max_running = 3;
   target.max_batched_tokens = 16;
-  auto drafter = ModelDrafter::create(config, target, builtin_backends(), stream);
+  DrafterDevice device;
+  device.host = &stream;
+  device.registry = &builtin_backends();
+  auto drafter = ModelDrafter::create(config, target, device);
   ASSERT_TRUE(drafter.ok()) << drafter.error().message;
+  ASSERT_TRUE((*drafter)->place(0, {}, {}).ok());
   const int64_t pages = (*drafter)->free_pages();
   for (uint32_t round = 0; round < 20; ++round) {
     std::vector<std::vector<int32_t>> texts;
