@@ -167,6 +167,8 @@ void EngineCore::step(const std::function<void()>& before_emit) {
       release_siblings(*request);
     if (request->finished()) ended_.push_back(take(*request));
   }
+  // Sinks are called while the device computes the next step, if it has none.
+  if (executor_.runs_apart() && open_.empty()) submit_next();
   before_emit();
   {
     const profile::Range range("emit");

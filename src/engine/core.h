@@ -35,8 +35,8 @@ class EngineCore {
   /// Executor::failure(): step() has ended all requests with it, and ends those that are added later.
   const std::optional<Error>& failure() const { return failure_; }
 
-  /// Submits as many steps as may be open, waits for the oldest, then emits its outputs. Sinks may call
-  /// stats(), so `before_emit` runs between the two. No-op when idle().
+  /// Submits as many steps as may be open, waits for the oldest, then emits its outputs; a device gets its
+  /// next step before. Sinks may call stats(), so `before_emit` runs between the two. No-op when idle().
   void step(const std::function<void()>& before_emit);
 
   bool idle() const { return scheduler_.idle(); }

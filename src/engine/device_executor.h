@@ -56,6 +56,7 @@ class DeviceExecutor final : public Executor {
   Status start();
 
   Overlap overlap() const override { return options_.overlap; }
+  bool runs_apart() const override { return true; }
   void begin_thread() override { queue_.begin_thread(); }
   bool samples_on_host(const SequenceSampling& sampling) const override;
   Ticket submit(const Step& step) override;

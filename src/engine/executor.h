@@ -79,6 +79,9 @@ class Executor {
   /// Constant. At most overlap().open_steps steps are open (submitted and not waited for) at a time.
   virtual Overlap overlap() const = 0;
 
+  /// Whether submit() returns before the step is done, so that the host can do something else meanwhile.
+  virtual bool runs_apart() const { return false; }
+
   /// Called once, on the thread that calls the functions below.
   virtual void begin_thread() {}
 
