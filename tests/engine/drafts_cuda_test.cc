@@ -19,7 +19,7 @@ class DraftsOnGpu : public EngineOnGpu {
  protected:
   /// Runs all requests together with drafts, and compares with answers of `base` alone.
   void compare(const EngineConfig& base, const SpeculativeConfig& drafter, const char* name, bool right) {
-    const auto requests = mixed_requests(40, 5);
+    const auto requests = mixed_requests(60, 5);
     std::vector<Answers> want;
     EngineConfig config = base;
     {
@@ -36,7 +36,7 @@ class DraftsOnGpu : public EngineOnGpu {
         c.speculative.num_tokens = k;
         c.cuda_graphs = k != 1;
         if (k == 15) {
-          c.num_pages = 768 / *c.attention.page_size;
+          c.num_pages = 640 / *c.attention.page_size;
           c.max_batched_tokens = 33;
         }
         const auto engine = open(c);
