@@ -14,9 +14,7 @@
 namespace fovea {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kRunPatience{10};
 
 size_t ints(int64_t count) {
   return static_cast<size_t>(count) * sizeof(int32_t);
@@ -28,8 +26,8 @@ size_t floats(int64_t rows, int64_t width) {
 Tensor i32_of(const Buffer& buffer) {
   return buffer.tensor(ElementType::i32, {static_cast<int64_t>(buffer.size() / sizeof(int32_t))});
 }
-/// The bytes of `there`, which upload() has copied, as 32-bit integers.
-Tensor as_i32(const Tensor& there) {
+/// The bytes of a row array as 32-bit integers.
+Tensor row_ints(const Tensor& there) {
   return Tensor::dense(there.data, *there.device, ElementType::i32,
                        {there.elements() / static_cast<int64_t>(sizeof(int32_t))});
 }
@@ -88,7 +86,7 @@ Status DeviceDraftRuns::start() {
     status = device.copy_from_host(raw_.data(), none.data(), raw_.size(), stream);
   if (status && map_.size() > 0)
     status = device.copy_from_host(map_.data(), options_.tokens.data(), map_.size(), stream);
-  const Status done = device.synchronize(stream);
+  Status done = device.synchronize(stream);
   FOVEA_RETURN_IF_ERROR(status);
   return done;
 }
@@ -156,14 +154,14 @@ Status DeviceDraftRuns::upload(const Run& run, int bucket) {
 Status DeviceDraftRuns::compute(States source) {
   OpQueue ops(ops_, queue_.stream());
   const Tensor drafts = i32_of(drafts_);
-  ops.take_tokens(drafts, as_i32(from_there_), runner_.tensors().token_ids);
+  ops.take_tokens(drafts, row_ints(from_there_), runner_.tensors().token_ids);
   if (source != States::none) {
     const int64_t width = source == States::own ? options_.own_width : options_.width;
     const Tensor from = source == States::step   ? options_.step
                         : source == States::kept ? kept_.tensor(ElementType::f32, {options_.kept_rows, width})
                                                  : runner_.hidden_there();
     const Tensor to = states_.tensor(ElementType::f32, {options_.max_rows, width});
-    ops.gather_rows(from, as_i32(state_rows_there_), to.first_rows(runner_.tensors().token_ids.size(0)));
+    ops.gather_rows(from, row_ints(state_rows_there_), to.first_rows(runner_.tensors().token_ids.size(0)));
     runner_.set_states(to);
   }
   FOVEA_RETURN_IF_ERROR(ops.status());
@@ -213,7 +211,7 @@ Status DeviceDraftRuns::compute_in_graph(States source, int bucket) {
 /// Waits until all runs are done. A device that stands still is not used again.
 Status DeviceDraftRuns::wait() {
   FOVEA_RETURN_IF_ERROR(queue_.mark(DeviceQueue::kDraftMark));
-  const auto since = Clock::now();
+  const auto since = std::chrono::steady_clock::now();
   while (true) {
     const auto reached = queue_.reached(DeviceQueue::kDraftMark);
     if (!reached) {
@@ -221,9 +219,10 @@ Status DeviceDraftRuns::wait() {
       return reached.error();
     }
     if (*reached) break;
-    if (Clock::now() - since > kPatience) {
+    if (std::chrono::steady_clock::now() - since > kRunPatience) {
       failed_ = true;
-      return Error{ErrorCode::internal, "its runs have not ended after " + std::to_string(kPatience.count()) +
+      return Error{ErrorCode::internal, "its runs have not ended after " +
+                                            std::to_string(kRunPatience.count()) +
                                             " seconds: the device stands still; restart the program"};
     }
     std::this_thread::yield();

@@ -290,7 +290,7 @@ Status HeadDrafter::take(std::span<const Rows> all) {
   FOVEA_TRY(drafts, model_.runs().drafts(all.back().slot + kMaxDrafts));
   for (const Rows& rows : all)
     for (int i = 0; i < rows.drafts; ++i) {
-      const int32_t draft = drafts[static_cast<size_t>(rows.slot + i)];
+      const int32_t draft = drafts[static_cast<size_t>(rows.slot) + static_cast<size_t>(i)];
       if (draft < 0 || draft >= run_options_.sampled_vocab) break;
       rows.job->drafts.push_back(draft);
     }

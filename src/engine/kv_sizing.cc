@@ -83,7 +83,7 @@ int64_t cgroup_room(const std::string& root) {
   return room;
 }
 
-std::string str(int64_t v) {
+std::string text_of(int64_t v) {
   return std::to_string(v);
 }
 
@@ -103,23 +103,24 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
   const int64_t affordable = s.available / s.bytes_per_page;
   auto too_small = [&](int64_t pages, const std::string& what, const std::string& more) {
     std::string message =
-        what + " holds " + str(pages * s.page_size) +
-        " tokens, less than one sequence of the longest length (" + str(s.max_seq_len) +
-        (by_length ? ")" : ") holds at a time (" + str(s.sequence_pages * s.page_size) + ")") + "; ";
+        what + " holds " + text_of(pages * s.page_size) +
+        " tokens, less than one sequence of the longest length (" + text_of(s.max_seq_len) +
+        (by_length ? ")" : ") holds at a time (" + text_of(s.sequence_pages * s.page_size) + ")") + "; ";
     if (pages > 0 && by_length)
-      message += "set the maximum sequence length to " + str(pages * s.page_size) + " or less, or ";
+      message += "set the maximum sequence length to " + text_of(pages * s.page_size) + " or less, or ";
     return Error{ErrorCode::out_of_memory, message + more};
   };
   if (s.num_pages) {
     const int64_t pages = *s.num_pages;
-    const std::string what = "KV cache of " + str(pages) + " pages of " + str(s.page_size) + " tokens";
+    const std::string what =
+        "KV cache of " + text_of(pages) + " pages of " + text_of(s.page_size) + " tokens";
     if (pages < 1 || pages > kMaxPages)
-      return invalid(what + ": the number of pages must be 1 to " + str(kMaxPages));
+      return invalid(what + ": the number of pages must be 1 to " + text_of(kMaxPages));
     if (pages < s.sequence_pages)
-      return too_small(pages, what, "raise the number of pages to " + str(s.sequence_pages));
+      return too_small(pages, what, "raise the number of pages to " + text_of(s.sequence_pages));
     if (pages > affordable)
-      return Error{ErrorCode::out_of_memory, what + " exceeds the " + str(s.available >> 20) +
-                                                 " MiB of memory that are free; " + str(affordable) +
+      return Error{ErrorCode::out_of_memory, what + " exceeds the " + text_of(s.available >> 20) +
+                                                 " MiB of memory that are free; " + text_of(affordable) +
                                                  " pages would fit"};
     return pages;
   }
@@ -134,7 +135,7 @@ Result<int64_t> choose_num_pages(const KvSizing& s) {
   if (pages < s.sequence_pages)
     return too_small(pages,
                      "KV cache in " + std::to_string(s.memory_share).substr(0, 4) + " of the " +
-                         str(s.available >> 20) + " MiB of free memory",
+                         text_of(s.available >> 20) + " MiB of free memory",
                      "give it a larger share of memory");
   return pages;
 }
