@@ -1,18 +1,8 @@
 #include "ops/ops.h"
 
+#include "ops/heads.h"
+
 namespace fovea {
-namespace {
-
-/// Head `head` of [rows, heads, dim], as [rows, dim].
-Tensor head_of(const Tensor& t, int64_t head) {
-  Tensor out = t.slice(1, head, 1);
-  out.rank = 2;
-  out.shape = {t.size(0), t.size(2)};
-  out.strides = {t.stride(0), t.stride(2)};
-  return out;
-}
-
-}  // namespace
 
 Status Ops::head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
                         Stream& stream) {

@@ -1,6 +1,7 @@
 #pragma once
 // Checks of the linear layers: against fp64, and that a row's bytes depend on neither the other rows nor the
 // kernel.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -524,6 +525,49 @@ inline void check_packing_and_errors() {
   refused(q, "another type of y");
   q = p, q.rows = 0;
   expect_ok(launch_linear(q, stream), "no rows");
+}
+
+/// All heads as one launch against a launch for each, as bytes. Packed weights are only read, so any values
+/// do.
+template <class T>
+void check_heads() {
+  constexpr DType kType = std::is_same_v<T, __half> ? DType::f16 : DType::bf16;
+  CudaStream stream = CudaStream::borrow(nullptr, 0);
+  for (const auto& [heads, n, k] :
+       {std::array<int64_t, 3>{128, 512, 128}, {128, 128, 512}, {16, 512, 192}, {5, 40, 24}})
+    for (const int64_t rows : {1, 2, 7, 16, 17, 64, 65, 300}) {
+      HeadLinearParams p;
+      p.heads = heads;
+      p.weight_head = (packed_bytes(n, k) + 127) / 128 * 128;
+      p.x_head = (k + 7) / 8 * 8 + 8, p.y_head = n + 3;
+      LinearParams& first = p.first;
+      first.dtype = first.y_dtype = kType;
+      first.n = n, first.k = k, first.rows = rows;
+      first.x_stride = heads * p.x_head, first.y_stride = heads * p.y_head;
+      DeviceBytes x(rows * first.x_stride * 2), weights(heads * p.weight_head);
+      fill<T>(x.data, p.x_head, rows * heads, k, 31, nullptr, nullptr, 1.0f);
+      fill<T>(weights.data, p.weight_head / 2, heads, p.weight_head / 2, 32, nullptr, nullptr, 0.25f);
+      DeviceBytes together(rows * first.y_stride * 2), apart(together.size);
+      together.poison(), apart.poison();
+      first.x = x.data, first.weight = weights.data, first.y = together.data;
+      const std::string name = std::to_string(heads) + " heads of " + std::to_string(n) + " x " +
+                               std::to_string(k) + ", " + std::to_string(rows) + " rows";
+      expect_ok(launch_head_linear(p, stream), name);
+      for (int64_t h = 0; h < heads; ++h) {
+        LinearParams one = first;
+        one.x = x.data + h * p.x_head * 2, one.weight = weights.data + h * p.weight_head;
+        one.y = apart.data + h * p.y_head * 2;
+        expect_ok(launch_linear(one, stream), name);
+      }
+      CUDA_CHECK(cudaDeviceSynchronize());
+      std::vector<uint8_t> a(together.size), b(apart.size);
+      CUDA_CHECK(cudaMemcpy(a.data(), together.data, a.size(), cudaMemcpyDeviceToHost));
+      CUDA_CHECK(cudaMemcpy(b.data(), apart.data, b.size(), cudaMemcpyDeviceToHost));
+      expect(a == b, name + ": bytes differ");
+      const auto written = std::count_if(a.begin(), a.end(), [](uint8_t byte) { return byte != 0xff; });
+      expect(written > static_cast<int64_t>(a.size()) / 2, name + ": nothing is written");
+    }
+  std::printf("heads: %d failures\n", failures);
 }
 
 }  // namespace fovea::cuda

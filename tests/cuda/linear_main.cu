@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
     check_planted<__nv_bfloat16>(hopper);
     if (hopper) check_plans<__nv_bfloat16>(multiprocessors);
     check_graph<__nv_bfloat16>();
+    check_heads<__nv_bfloat16>();
+    check_heads<__half>();
     check_type<__nv_bfloat16>("bf16", hopper, all);
     check_type<__half>("f16", hopper, false);
     for (const LinearCase& c : odd_cases())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "kernels/cuda/sample/sample.h"
 #include "ops/cpu_ops.h"
 #include "ops/cuda/activate.h"
+#include "ops/heads.h"
 #include "tensor/buffer.h"
 
 namespace fovea {
@@ -66,6 +68,17 @@ cuda::LinearParams linear_params(const LinearWeight& w, const Tensor& x, const T
   p.y_stride = y.stride(0);
   p.y_dtype = dtype_of(y);
   return p;
+}
+
+/// Bytes from each matrix to the next; none if they differ, or if launch_head_linear() does not take them.
+std::optional<int64_t> distance_of(std::span<const LinearWeight> weights) {
+  const auto address = [&](size_t h) { return static_cast<const std::byte*>(weights[h].data.data); };
+  const int64_t distance = weights.size() > 1 ? address(1) - address(0) : 0;
+  for (size_t h = 0; h < weights.size(); ++h)
+    if (address(h) != address(0) + static_cast<int64_t>(h) * distance ||
+        code_of(weights[h]) != cuda::WeightCode::none || weights[h].bias)
+      return {};
+  return distance % 128 == 0 ? std::optional(distance) : std::nullopt;
 }
 
 cuda::AddParams add_params(const Tensor& x, const Tensor& y, float scale) {
@@ -275,6 +288,20 @@ class CudaOps final : public Ops {
 
   Status linear(const LinearWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
     return cuda::launch_linear(linear_params(w, x, y), stream.cuda());
+  }
+
+  Status head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
+                     Stream& stream) override {
+    const std::optional<int64_t> distance = distance_of(weights);
+    if (act_ == DType::f32 || weights.size() > 65535 || !distance)
+      return Ops::head_linear(weights, x, y, stream);
+    cuda::HeadLinearParams p;
+    p.first = linear_params(weights.front(), head_of(x, 0), head_of(y, 0));
+    p.heads = static_cast<int64_t>(weights.size());
+    p.weight_head = *distance;
+    p.x_head = x.stride(1);
+    p.y_head = y.stride(1);
+    return cuda::launch_head_linear(p, stream.cuda());
   }
 
   Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,

@@ -12,6 +12,7 @@ Status launch_wgmma_linear(const LinearParams& params, const WgmmaPlan& plan, cu
 
 /// mma.sync: sm_80 and later, 16-bit.
 Status launch_mma_linear(const LinearParams& params, int multiprocessors, cudaStream_t stream);
+Status launch_mma_heads(const HeadLinearParams& params, int multiprocessors, cudaStream_t stream);
 
 /// Quantised weights: mma.sync, or wgmma on sm_90; `widened`: up to kWidenedRows rows.
 Status launch_codes_mma(const LinearParams& params, int multiprocessors, cudaStream_t stream);

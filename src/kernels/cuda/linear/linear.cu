@@ -82,4 +82,21 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   return launch_wgmma_linear(params, plan, stream.handle());
 }
 
+Status launch_head_linear(const HeadLinearParams& params, CudaStream& stream) {
+  const LinearParams& p = params.first;
+  FOVEA_RETURN_IF_ERROR(check(p));
+  if (p.dtype == DType::f32 || p.code != WeightCode::none || p.bias != nullptr ||
+      p.epilogue != LinearEpilogue::store)
+    return unsupported(
+        shape(p) + " for each head: 16-bit weights without a bias, whose outputs are stored, are supported");
+  if (params.heads < 1 || params.heads > 65535 || params.x_head % 8 != 0 || params.weight_head % 128 != 0)
+    return invalid(shape(p) + " for " + std::to_string(params.heads) + " heads at distances of " +
+                   std::to_string(params.x_head) + " inputs and " + std::to_string(params.weight_head) +
+                   " bytes of weights; 1 to 65535 heads, multiples of 8 and of 128 are allowed");
+  if (p.rows == 0) return {};
+  int multiprocessors = 0;  // cached by the runtime
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
+  return launch_mma_heads(params, multiprocessors, stream.handle());
+}
+
 }  // namespace fovea::cuda

@@ -69,6 +69,19 @@ struct LinearParams {
 /// Errors: parameters outside the above, with what is allowed; a kernel that the device cannot run.
 Status launch_linear(const LinearParams& params, CudaStream& stream);
 
+/// Layers of one shape, each with its own matrix and its own columns of x and y: the heads of latent
+/// attention. Weights of 16 bits, without bias, LinearEpilogue::store. Distances from a head's to the next's;
+/// x_head a multiple of 8.
+struct HeadLinearParams {
+  LinearParams first;
+  int64_t heads = 0;               ///< 1 to 65535
+  int64_t weight_head = 0;         ///< bytes, a multiple of 128
+  int64_t x_head = 0, y_head = 0;  ///< elements
+};
+
+/// Queues all heads as one launch; the bits are those of launch_linear() for each. Errors as there.
+Status launch_head_linear(const HeadLinearParams& params, CudaStream& stream);
+
 /// Rows of a row-major 16-bit matrix that become part of a packed weight.
 struct PackParams {
   int64_t n = 0, k = 0;       ///< of the whole weight (gated: gates and ups)

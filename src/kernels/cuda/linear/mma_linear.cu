@@ -22,6 +22,8 @@ struct MmaParams {
   int64_t x_stride;
   int k, panels;
   EpilogueParams epilogue;
+  // kHeads: the distances from a head's to the next's, in bytes, but x in elements.
+  int64_t x_head = 0, weight_head = 0, y_head = 0;
 };
 
 /// A CTA has kWarpRows x kWarpPanels warps of 16 kTiles rows x kPanels panels each.
@@ -65,9 +67,16 @@ FOVEA_DEVICE void load_stage(const MmaParams& p, int first_row, int first_panel,
   }
 }
 
-template <class T, class S, bool kGated>
+/// kHeads: blockIdx.z is the head.
+template <class T, class S, bool kGated, bool kHeads>
 __global__ __launch_bounds__(S::kThreads) void mma_linear(MmaParams p) {
   extern __shared__ __align__(1024) uint8_t raw[];
+  if constexpr (kHeads) {
+    const auto head = static_cast<int64_t>(blockIdx.z);
+    p.x += head * p.x_head;
+    p.weight += head * p.weight_head;
+    p.epilogue.y = static_cast<uint8_t*>(p.epilogue.y) + head * p.y_head;
+  }
   const uint32_t ring = shared_address(raw);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = lane_id();
   const int warp_row = warp / S::kWarpPanels, warp_panel = warp % S::kWarpPanels;
@@ -120,53 +129,72 @@ __global__ __launch_bounds__(S::kThreads) void mma_linear(MmaParams p) {
   }
 }
 
-template <class T, class S, bool kGated>
-Status launch_shape(const MmaParams& p, cudaStream_t stream) {
+template <class T, class S, bool kGated, bool kHeads>
+Status launch_kernel(const MmaParams& p, int64_t heads, cudaStream_t stream) {
   constexpr int kDevices = 64;
   static std::atomic<bool> prepared[kDevices];
   int device = 0;
   FOVEA_CUDA_TRY(cudaGetDevice(&device));
   if (device >= kDevices || !prepared[device].load(std::memory_order_acquire)) {
-    FOVEA_CUDA_TRY(cudaFuncSetAttribute(mma_linear<T, S, kGated>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        S::kSharedBytes));
+    FOVEA_CUDA_TRY(cudaFuncSetAttribute(mma_linear<T, S, kGated, kHeads>,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes));
     if (device < kDevices) prepared[device].store(true, std::memory_order_release);
   }
   const auto tiles = [](int count, int size) { return static_cast<unsigned>((count + size - 1) / size); };
-  const dim3 grid(tiles(p.panels, S::kTilePanels), tiles(p.epilogue.rows, S::kRows));
+  const dim3 grid(tiles(p.panels, S::kTilePanels), tiles(p.epilogue.rows, S::kRows),
+                  static_cast<unsigned>(heads));
   if (grid.y > 65535)
     return invalid("a linear layer of " + std::to_string(p.epilogue.rows) + " rows; at most " +
                    std::to_string(65535 * S::kRows) + " are allowed; run it in parts");
-  mma_linear<T, S, kGated><<<grid, S::kThreads, S::kSharedBytes, stream>>>(p);
+  mma_linear<T, S, kGated, kHeads><<<grid, S::kThreads, S::kSharedBytes, stream>>>(p);
   FOVEA_CUDA_TRY(cudaGetLastError());
   return {};
 }
 
+/// `heads`: 0 = no heads.
 template <class T, class S>
-Status launch_shape(const MmaParams& p, bool gated, cudaStream_t stream) {
-  return gated ? launch_shape<T, S, true>(p, stream) : launch_shape<T, S, false>(p, stream);
+Status launch_shape(const MmaParams& p, bool gated, int64_t heads, cudaStream_t stream) {
+  if (heads > 0) return launch_kernel<T, S, false, true>(p, heads, stream);
+  return gated ? launch_kernel<T, S, true, false>(p, 1, stream)
+               : launch_kernel<T, S, false, false>(p, 1, stream);
 }
 
 template <class T>
-Status launch_type(const MmaParams& p, bool gated, int multiprocessors, cudaStream_t stream) {
+Status launch_type(const MmaParams& p, bool gated, int64_t heads, int multiprocessors, cudaStream_t stream) {
   const int rows = p.epilogue.rows;
-  if (rows <= 16) return launch_shape<T, MmaFew>(p, gated, stream);
-  const int64_t large = int64_t{(rows + 127) / 128} * ((p.panels + 7) / 8);
-  if (rows <= 64 || large < multiprocessors) return launch_shape<T, MmaSome>(p, gated, stream);
-  return launch_shape<T, MmaMany>(p, gated, stream);
+  if (rows <= 16) return launch_shape<T, MmaFew>(p, gated, heads, stream);
+  const int64_t large = int64_t{(rows + 127) / 128} * ((p.panels + 7) / 8) * std::max<int64_t>(heads, 1);
+  if (rows <= 64 || large < multiprocessors) return launch_shape<T, MmaSome>(p, gated, heads, stream);
+  return launch_shape<T, MmaMany>(p, gated, heads, stream);
+}
+
+MmaParams mma_params(const LinearParams& p) {
+  return {static_cast<const uint16_t*>(p.x),
+          static_cast<const uint8_t*>(p.weight),
+          p.x_stride,
+          static_cast<int>(p.k),
+          static_cast<int>(packed_panels(p.n, p.epilogue == LinearEpilogue::gated)),
+          make_epilogue(p)};
 }
 
 }  // namespace
 
 Status launch_mma_linear(const LinearParams& p, int multiprocessors, cudaStream_t stream) {
   const bool gated = p.epilogue == LinearEpilogue::gated;
-  const MmaParams a{static_cast<const uint16_t*>(p.x),
-                    static_cast<const uint8_t*>(p.weight),
-                    p.x_stride,
-                    static_cast<int>(p.k),
-                    static_cast<int>(packed_panels(p.n, gated)),
-                    make_epilogue(p)};
-  return p.dtype == DType::f16 ? launch_type<__half>(a, gated, multiprocessors, stream)
-                               : launch_type<__nv_bfloat16>(a, gated, multiprocessors, stream);
+  return p.dtype == DType::f16 ? launch_type<__half>(mma_params(p), gated, 0, multiprocessors, stream)
+                               : launch_type<__nv_bfloat16>(mma_params(p), gated, 0, multiprocessors, stream);
+}
+
+Status launch_mma_heads(const HeadLinearParams& p, int multiprocessors, cudaStream_t stream) {
+  MmaParams a = mma_params(p.first);
+  a.x_head = p.x_head;
+  a.weight_head = p.weight_head;
+  a.y_head = p.y_head * static_cast<int64_t>(size_of(p.first.y_dtype));
+  // The epilogue has looked at the first head's address; the others' may be less aligned.
+  a.epilogue.pairs = a.epilogue.pairs && p.y_head % 2 == 0;
+  a.epilogue.wide = a.epilogue.wide && p.y_head % 8 == 0;
+  return p.first.dtype == DType::f16 ? launch_type<__half>(a, false, p.heads, multiprocessors, stream)
+                                     : launch_type<__nv_bfloat16>(a, false, p.heads, multiprocessors, stream);
 }
 
 }  // namespace fovea::cuda
