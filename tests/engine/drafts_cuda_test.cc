@@ -30,6 +30,7 @@ class DraftsOnGpu : public EngineOnGpu {
     }
     config.speculative = drafter;
     config.speculative.adaptive = false;
+    int64_t preemptions = 0;
     for (const bool storm : {false, true})
       for (const int k : {5, 1, 15}) {
         EngineConfig c = config;
@@ -56,8 +57,10 @@ class DraftsOnGpu : public EngineOnGpu {
         }
         EXPECT_EQ(stats.pages_in_use, 0);
         EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+        preemptions += stats.preemptions;
         if (HasFailure()) return;
       }
+    EXPECT_GT(preemptions, 0) << name;
   }
 };
 
