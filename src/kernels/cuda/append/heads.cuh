@@ -1,5 +1,6 @@
-// Appending heads that lanes can hold in registers: a CTA takes one token, whose place and rotation are found
-// once; 8, 16 or 32 lanes take a head. Included by append.cu alone, after what it uses.
+// Appending heads that lanes can hold in registers: a CTA takes one token, or a part of its heads, whose
+// place and rotation are found once; 8, 16 or 32 lanes take a head. Included by append.cu alone, after what
+// it uses.
 
 struct LaneHead {
   float x[2][4] = {};
@@ -108,19 +109,21 @@ __device__ void store_head(void* data, float* scales, const RowPlace& place, flo
   }
 }
 
-constexpr int kHeadWarps = 8;
+constexpr int kHeadWarps = 8, kFewTokens = 64;
 
 template <class T, KvCacheDType kCache>
 __global__ void __launch_bounds__(32 * kHeadWarps, kCache == KvCacheDType::int8_per_token_head ? 3 : 4)
     append_heads_kernel(const __grid_constant__ AppendParams p, const __grid_constant__ Extra extra,
-                        int lanes_of_head) {
+                        int lanes_of_head, int token_ctas) {
   const int warp = static_cast<int>(threadIdx.x) / 32, warp_lane = static_cast<int>(threadIdx.x) % 32;
   const HeadLanes lanes{lanes_of_head, warp_lane % lanes_of_head};
-  const int64_t token = blockIdx.x;
+  const int part = static_cast<int>(blockIdx.x) % token_ctas;
+  const int64_t token = static_cast<int>(blockIdx.x) / token_ctas;
   const int q_heads = p.q == nullptr ? 0 : p.num_heads, kv_heads = p.k == nullptr ? 0 : p.num_kv_heads;
   const int heads = q_heads + 2 * kv_heads, first_v = q_heads + kv_heads;
-  const int together = 32 / lanes_of_head, step = together * kHeadWarps;  // heads of a warp, of the CTA
-  int at[2][2];                                                           // of rotated heads, of V
+  const int together = 32 / lanes_of_head;              // heads of a warp
+  const int step = together * kHeadWarps * token_ctas;  // of the token's CTAs
+  int at[2][2];                                         // of rotated heads, of V
 #pragma unroll
   for (int r = 0; r < 2; ++r)
     at[0][r] = lane_run(p.rope, lanes.lane, r), at[1][r] = 8 * lanes.lane + 4 * r;
@@ -143,8 +146,8 @@ __global__ void __launch_bounds__(32 * kHeadWarps, kCache == KvCacheDType::int8_
     for (int r = 0; r < 2; ++r)
       raw[r] = *reinterpret_cast<const RawFour<T>*>(in + (is_v ? at[1][r] : at[0][r]));
   };
-  const int first = warp * together + warp_lane / lanes_of_head;
-  load(first);
+  const int first = (part * kHeadWarps + warp) * together;
+  load(first + warp_lane / lanes_of_head);
   const TokenPlace place = place_of(p, token, warp_lane);
   const bool has_q = placed(p, place, token, false, threadIdx.x == 0 && q_heads > 0);
   const bool has_kv = placed(p, place, token, true, threadIdx.x == 0 && kv_heads > 0) && place.slot >= 0;
@@ -156,7 +159,7 @@ __global__ void __launch_bounds__(32 * kHeadWarps, kCache == KvCacheDType::int8_
   const bool norms = p.q_norm.weight != nullptr || p.k_norm.weight != nullptr;
 
 #pragma unroll 1
-  for (int base = warp * together; base < heads; base += step) {
+  for (int base = first; base < heads; base += step) {
     const int head = base + warp_lane / lanes_of_head;
     const bool is_q = head < q_heads, is_v = head >= first_v;
     const bool active =
@@ -233,7 +236,11 @@ bool launch_heads(const AppendParams& p, const Extra& extra, cudaStream_t stream
   if (kernel == nullptr) return false;
   const int most = p.head_dim > p.v_head_dim ? p.head_dim : p.v_head_dim;
   const int lanes = most <= 64 ? 8 : most <= 128 ? 16 : 32;
-  code =
-      launch_dependent(kernel, {static_cast<unsigned>(p.tokens), 32 * kHeadWarps}, stream, p, extra, lanes);
+  // Of few tokens, each warp takes one round of heads.
+  const int heads = (p.q == nullptr ? 0 : p.num_heads) + (p.k == nullptr ? 0 : 2 * p.num_kv_heads);
+  const int round = 32 / lanes * kHeadWarps;
+  const int token_ctas = p.tokens <= kFewTokens ? std::max(1, (heads + round - 1) / round) : 1;
+  code = launch_dependent(kernel, {static_cast<unsigned>(p.tokens * token_ctas), 32 * kHeadWarps}, stream, p,
+                          extra, lanes, token_ctas);
   return true;
 }
