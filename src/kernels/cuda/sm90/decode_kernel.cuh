@@ -50,8 +50,6 @@ __device__ void wait_for_grid_dependency(const AttentionParams& params, const De
     }
   }
   grid_dependency_wait();
-  // Not before the wait, so that the next kernel can rely on what the kernels in front of this one wrote.
-  grid_launch_dependents();
 }
 
 /// The consumer warps process the row tiles of the range in order. States of a row tile:

@@ -96,8 +96,11 @@ struct DecodeLoader {
         cp_async_mbarrier_arrive(ring.full(at.slot));
       }
     }
-    cp_async_wait_all();
     if (!waited) grid_dependency_wait();
+    // Not before the wait, so that the next kernel can rely on what the kernels in front of this one wrote;
+    // and after the last copy, since the next kernel begins to read its weights at once.
+    grid_launch_dependents();
+    cp_async_wait_all();
   }
 
  private:
