@@ -206,15 +206,23 @@ Status run_bench_model(const BenchModelFlags& flags) {
   int round = 0;
   if (auto warm_up = timed_batch(*engine, round++, flags, 2); !warm_up) return std::move(warm_up).error();
   FOVEA_TRY(prefill, best_batch(*engine, round, flags, 1));
+  // A decode step is one of all sequences: what comes before, decodes beside prefills, is subtracted.
+  const int before = std::min(prefill_steps(flags, info), flags.new_tokens - 1);
+  double beginning = prefill;
+  if (before > 1) {
+    FOVEA_TRY(seconds, best_batch(*engine, round, flags, before));
+    beginning = seconds;
+  }
   FOVEA_TRY(whole, best_batch(*engine, round, flags, flags.new_tokens));
-  if (whole <= prefill)
+  if (whole <= beginning)
     return Error{ErrorCode::internal,
                  "decoding took no measurable time beside the prefill: raise --new-tokens"};
   FOVEA_TRY(bandwidth, read_bandwidth(info));
 
   const SpeculativeCounts drafts = engine->stats().speculative;
-  const double step = (whole - prefill) / (flags.new_tokens - 1);  // of a token, where drafts are verified
-  const double context = flags.prompt_tokens + flags.new_tokens / 2.0;
+  const double step =
+      (whole - beginning) / (flags.new_tokens - before);  // of a token, where drafts are verified
+  const double context = flags.prompt_tokens + (before + flags.new_tokens) / 2.0;
   const double step_bytes = static_cast<double>(info.weight_bytes_per_token) +
                             flags.batch * context * static_cast<double>(info.kv_bytes_per_token);
   const double share = step_bytes / step / bandwidth;
