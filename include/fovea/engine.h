@@ -67,7 +67,7 @@ struct EngineConfig {
   int max_logprobs = 20;           ///< maximum of a request's `logprobs` and `prompt_logprobs`; -1 = no limit
   std::string chat_template;       ///< a file or the text itself, instead of the model's; "" = the model's
   std::string chat_template_name;  ///< one of the model's templates; "" = chosen for each request
-  LoraConfig lora;                 ///< decoders on a CPU only
+  LoraConfig lora;                 ///< decoders only
   LoadProgress load_progress;      ///< of the weights; may be null
   /// Called with lines about a GPU's memory: what the engine will take, part by part, before any of it is
   /// allocated, and what it has taken at the end; null = they are logged.

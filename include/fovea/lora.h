@@ -1,5 +1,5 @@
 #pragma once
-// LoRA adapters (PEFT's format) of a decoder on the CPU. An adapter adds scale * (x A^T) B^T to the outputs
+// LoRA adapters (PEFT's format) of a decoder. An adapter adds scale * (x A^T) B^T to the outputs
 // of linear layers; its matrices are not merged into the weights, so that requests with different adapters,
 // and without one, share steps. A request's bits are those that it has alone.
 #include <cstdint>
@@ -21,7 +21,7 @@ struct LoraConfig {
   bool enabled = false;             ///< adapters may be loaded; implied by `modules`
   std::vector<LoraModule> modules;  ///< loaded at the start
   int max_rank = 64;  ///< of an adapter's matrices, 1 to kMaxLoraRank; sets aside scratch memory
-  /// Different adapters in one step; requests with further ones wait. 0 = no limit.
+  /// Different adapters in one step; others wait. 0 = no limit, on a GPU `modules`, 4 to 32: each has a slot.
   int max_loras = 0;
   /// Adapters that are loaded at a time. 0 = no limit.
   int max_loaded = 0;

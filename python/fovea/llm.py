@@ -120,7 +120,7 @@ class LLM:
         enable_lora: whether generate() and the others take a lora_request; implied by lora_modules.
         lora_modules: adapters to load at the start, {name: folder}.
         max_lora_rank: the largest rank of an adapter; None = 64.
-        max_loras: different adapters in one step; None = no limit.
+        max_loras: different adapters in one step; None = no limit, on a GPU as many as are loaded at the start, 4 to 32.
         max_cpu_loras: adapters that are loaded at a time; None = no limit.
         pooling, normalize: for embed(): pooling is "mean", "cls" or "last"; None = as in the model's files.
 

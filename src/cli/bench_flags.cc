@@ -22,6 +22,7 @@ void add_bench(CLI::App& root, BenchFlags& f) {
   add_json_flag(model, f.model.model);
   add_profile_flags(model, f.model.model);
   add_model_flags(model, f.model.model);
+  add_lora_flags(model, f.model.model);
   auto& attention =
       *bench.add_subcommand("attention", "CPU_ATTN or CPU_MLA against the FMA peak and the read bandwidth");
   start_group(attention, "Benchmark");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "cli/batch.h"
@@ -38,9 +40,13 @@ Result<double> timed_batch(Engine& engine, int round, const BenchModelFlags& fla
   options.rows = flags.batch;
   options.window = static_cast<size_t>(flags.batch);
   BatchRunner runner(engine, options, [](RowResult&) -> Status { return {}; });
-  for (int i = 0; i < flags.batch; ++i)
-    FOVEA_RETURN_IF_ERROR(runner.submit(
-        random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens)));
+  const std::vector<LoraInfo> adapters = engine.loras();
+  for (int i = 0; i < flags.batch; ++i) {
+    GenerateRequest request =
+        random_request(round * flags.batch + i, flags.prompt_tokens, engine.info().vocab_size, new_tokens);
+    if (!adapters.empty()) request.lora = adapters[static_cast<size_t>(i) % adapters.size()].name;
+    FOVEA_RETURN_IF_ERROR(runner.submit(std::move(request)));
+  }
   FOVEA_RETURN_IF_ERROR(runner.drain());
   return seconds_since(start);
 }

@@ -16,8 +16,10 @@ void add_lora_flags(CLI::App& app, ModelFlags& f) {
   app.add_option("--max-lora-rank", f.lora.max_rank, "Largest rank of an adapter")
       ->check(CLI::Range(1, kMaxLoraRank))
       ->capture_default_str();
-  app.add_option("--max-loras,--max-loras-per-batch", f.lora.max_loras,
-                 "Different adapters in one step; requests with further ones wait (default: no limit)")
+  app.add_option(
+         "--max-loras,--max-loras-per-batch", f.lora.max_loras,
+         "Different adapters in one step; requests with further ones wait (default: no limit; on a GPU as "
+         "many as are loaded at the start, 4 to 32)")
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--max-cpu-loras,--max-loaded-loras", f.lora.max_loaded,
                  "Adapters that are loaded at a time (default: no limit)")

@@ -1,6 +1,7 @@
 #include "engine/device_executor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -32,7 +33,17 @@ DeviceExecutor::Bytes DeviceExecutor::bytes(const Options& options, int vocab, D
   bytes.results = token_bytes(kRing, options.max_seqs) + options.max_logit_rows * kResultBytes;
   bytes.edits = options.max_seqs * EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes);
   bytes.scratch = queue.sample_scratch_bytes(options.max_logit_rows, vocab);
+  bytes.masked = static_cast<int64_t>(masked_bytes(options)) + options.max_seqs * kResultBytes;
   return bytes;
+}
+
+size_t DeviceExecutor::masked_row_bytes(const Options& options) {
+  return static_cast<size_t>(options.max_seqs) * sizeof(cuda::SampleRow);
+}
+
+size_t DeviceExecutor::masked_bytes(const Options& options) {
+  const size_t words = TokenConstraint::mask_words(static_cast<size_t>(options.sampled_vocab));
+  return masked_row_bytes(options) + static_cast<size_t>(options.max_seqs) * words * sizeof(uint32_t);
 }
 
 DeviceExecutor::DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue, ThreadPool& pool,
@@ -46,6 +57,8 @@ DeviceExecutor::DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue
       results_(queue.device(), static_cast<size_t>(options.max_logit_rows * kResultBytes)),
       scratch_(queue.device(),
                static_cast<size_t>(queue.sample_scratch_bytes(options.max_logit_rows, runner.vocab_size()))),
+      masked_(queue.device(), masked_bytes(options)),
+      masked_results_(queue.device(), static_cast<size_t>(options.max_seqs * kResultBytes)),
       edits_(queue.device(), options.max_seqs,
              EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes), options.sampled_vocab),
       host_results_(queue.device(),
@@ -61,12 +74,15 @@ DeviceExecutor::~DeviceExecutor() {
 
 bool DeviceExecutor::samples_on_host(const SequenceSampling& sampling) const {
   const EditSlots::Need need = edits_.need(sampling.processor);
-  if (options_.drafts && need != EditSlots::Need::none) return true;
-  return sampling.constraint != nullptr || need == EditSlots::Need::host;
+  if (need == EditSlots::Need::host) return true;
+  if (options_.drafts) return need != EditSlots::Need::none || sampling.constraint != nullptr;
+  // With more open steps, the logits of a row would be overwritten before the token in front of it is known.
+  return sampling.constraint != nullptr && options_.overlap.open_steps > 2;
 }
 
 Ticket DeviceExecutor::submit(const Step& step) {
   FOVEA_CHECK(static_cast<int>(open_.size()) < options_.overlap.open_steps);
+  draw_all_masked();  // before the step overwrites their logits
   counts_.overlapped += !open_.empty();
   open_.push_back(std::make_unique<OpenStep>());
   OpenStep& open = *open_.back();
@@ -104,6 +120,9 @@ Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
   const bool watched = profile::watched(profile::kOps);
   if (watched) profile::begin_step(describe_step(step, open));
   FOVEA_RETURN_IF_ERROR(collect_rows(step, open));
+  if (options_.lora != nullptr)
+    FOVEA_RETURN_IF_ERROR(options_.lora->prepare(step.batch, open.bucket, queue_.stream()));
+  open.lora = options_.lora != nullptr && options_.lora->used();
   {
     const profile::Op op(queue_.stream(), "copy_arrays");
     FOVEA_RETURN_IF_ERROR(upload(step.batch, open.bucket));
@@ -122,7 +141,65 @@ Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
     FOVEA_RETURN_IF_ERROR(queue_.copy_beside(host_results(open.number), results_.data(),
                                              static_cast<size_t>(open.rows.size() * kResultBytes)));
   }
+  if (open.masked.empty()) return queue_.mark_beside(mark(open.number, returned));
+  if (std::ranges::all_of(open.masked, [&](const MaskedRow& row) { return is_known(open, row); }))
+    return draw_masked(open);
+  return {};  // the mark follows with them
+}
+
+/// Whether all tokens before that of the row are known. They never will be where an answer has ended.
+bool DeviceExecutor::is_known(const OpenStep& open, const MaskedRow& row) {
+  const ScheduledChunk& chunk = open.sequences[row.sequence].chunk;
+  return chunk.sequence->num_tokens() == chunk.end();
+}
+
+/// Queues the draws of the step's rows under constraints, and the mark that ends the step.
+Status DeviceExecutor::draw_masked(OpenStep& open) {
+  if (open.masked.empty() || open.drawn) return {};
+  open.drawn = true;
+  const profile::Range range("draw_masked", static_cast<int64_t>(open.masked.size()));
+  const size_t bytes = masked_bytes(options_), row_bytes = masked_row_bytes(options_);
+  const size_t words = TokenConstraint::mask_words(static_cast<size_t>(options_.sampled_vocab));
+  if (!host_masked_) {
+    host_masked_ = HostBuffer(queue_.device(), kRing * bytes);
+    host_masked_results_ =
+        HostBuffer(queue_.device(), static_cast<size_t>(int64_t{kRing} * options_.max_seqs * kResultBytes));
+  }
+  std::byte* const host = host_masked_.data() + ring(open.number) * bytes;
+  auto* const rows = reinterpret_cast<cuda::SampleRow*>(host);
+  auto* const masks = reinterpret_cast<uint32_t*>(host + row_bytes);
+  const auto fill = [&](int64_t at, int) {
+    const auto i = static_cast<size_t>(at);
+    const MaskedRow& masked = open.masked[i];
+    rows[i] = masked.row;
+    if (!is_known(open, masked))
+      rows[i].logits_row = -1;  // nobody asks for its token
+    else if (open.sequences[masked.sequence].sampling->constraint->fill_mask({masks + i * words, words}))
+      rows[i].mask_row = static_cast<int32_t>(at);
+  };
+  const size_t count = open.masked.size();
+  pool_.parallel_tasks(static_cast<int64_t>(count), fill,
+                       {static_cast<double>(count) * static_cast<double>(words)});
+  counts_.masked += static_cast<int64_t>(count);
+  const profile::Op op(queue_.stream(), "sample_masked");
+  FOVEA_RETURN_IF_ERROR(queue_.device().copy_from_host(
+      masked_.data(), host, row_bytes + count * words * sizeof(uint32_t), queue_.stream()));
+  FOVEA_RETURN_IF_ERROR(queue_.wait_for_copies());  // of the results that are overwritten
+  cuda::SampleArgs args = sample_args();
+  args.rows = reinterpret_cast<const cuda::SampleRow*>(masked_.data());
+  args.num_rows = static_cast<int32_t>(count);
+  args.masks = reinterpret_cast<const uint32_t*>(masked_.data() + row_bytes);
+  args.mask_stride = static_cast<int64_t>(words);
+  args.results = reinterpret_cast<cuda::SampleResult*>(masked_results_.data());
+  FOVEA_RETURN_IF_ERROR(queue_.sample(args));
+  FOVEA_RETURN_IF_ERROR(queue_.copy_beside(masked_results(open.number), masked_results_.data(),
+                                           count * static_cast<size_t>(kResultBytes)));
   return queue_.mark_beside(mark(open.number, returned));
+}
+
+void DeviceExecutor::draw_all_masked() {
+  for (const auto& open : open_)
+    if (open->status && !failure_) open->status = draw_masked(*open);
 }
 
 profile::StepInfo DeviceExecutor::describe_step(const Step& step, const OpenStep& open) const {
@@ -131,7 +208,8 @@ profile::StepInfo DeviceExecutor::describe_step(const Step& step, const OpenStep
   info.decode_rows = open.decode_rows;
   info.prefill_rows = open.prefill_rows;
   info.rows = open.bucket > 0 ? open.bucket : open.decode_rows + open.prefill_rows;
-  info.replay = open.bucket > 0 && graphs_.contains(open.bucket) && !profile::watched(profile::kEager);
+  info.replay = open.bucket > 0 && graphs_.contains({open.bucket, step.batch.input().lora != nullptr}) &&
+                !profile::watched(profile::kEager);
   for (const int32_t keys : step.batch.meta().kv_lens)
     info.kv_tokens += keys;
   return info;
@@ -161,8 +239,15 @@ Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
       if (added.token != cuda::kDrawToken) continue;
       if (chunk.drafts == 0) added.slot = token_slot(open.number, i);  // else no open step needs its token
       FOVEA_RETURN_IF_ERROR(find_edits(open, i, added));
+      if (open.sequences[i].sampling->constraint == nullptr) continue;
+      open.masked_of.resize(sample_rows_.size(), -1);
+      open.masked_of.back() = static_cast<int>(open.masked.size());
+      open.masked.push_back({i, added});
+      counts_.deferred += !is_known(open, open.masked.back());
+      added = {};  // not in the step's launch
     }
   }
+  if (!open.masked.empty()) open.masked_of.resize(sample_rows_.size(), -1);
   for (size_t i = 0; i < open.sequences.size(); ++i)
     if (open.sequences[i].sampling && !open.on_host[i] && open.sequences[i].chunk.drafts == 0)
       newest_[open.ids[i]] = token_slot(open.number, i);
@@ -192,10 +277,13 @@ Status DeviceExecutor::upload(const BatchBuilder& batch, int bucket) {
   const auto rows = static_cast<size_t>(bucket);
   if (from_.size() < rows) from_.resize(rows, -1);
   if (sample_rows_.size() < rows) sample_rows_.resize(rows);
-  const RowArray arrays[] = {
+  std::vector<RowArray> arrays = {
       {from_.data(), kRowBytes, from_.size(), false, &from_there_},
       {sample_rows_.data(), kLogitRowBytes, sample_rows_.size(), true, &sample_rows_there_}};
-  return runner_.upload(batch, queue_.stream(), {arrays, bucket});
+  if (options_.lora != nullptr) std::ranges::copy(options_.lora->arrays(), std::back_inserter(arrays));
+  FOVEA_RETURN_IF_ERROR(runner_.upload(batch, queue_.stream(), {arrays, bucket}));
+  runner_.set_lora(options_.lora != nullptr ? options_.lora->step() : nullptr);
+  return {};
 }
 
 Status DeviceExecutor::compute(const OpenStep* marked) {
@@ -208,25 +296,33 @@ Status DeviceExecutor::compute(const OpenStep* marked) {
   if (marked != nullptr) FOVEA_RETURN_IF_ERROR(queue_.mark(mark(marked->number, computed)));
   const Tensor logits = runner_.logits();
   if (logits.size(0) == 0) return {};
+  cuda::SampleArgs args = sample_args();
+  args.rows = static_cast<const cuda::SampleRow*>(sample_rows_there_.data);
+  args.num_rows = static_cast<int32_t>(logits.size(0));
+  args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
+  const profile::Op op(queue_.stream(), "sample", -1, [&] { return rows_work({&logits}); });
+  return queue_.sample(args);
+}
+
+/// For rows of the newest step's logits; rows and results are left out.
+cuda::SampleArgs DeviceExecutor::sample_args() const {
+  const Tensor logits = runner_.logits();
   cuda::SampleArgs args;
   args.logits = logits.as<float>();
   args.row_stride = logits.stride(0);
   args.width = runner_.vocab_size();
   args.vocab = options_.sampled_vocab;
-  args.rows = static_cast<const cuda::SampleRow*>(sample_rows_there_.data);
-  args.num_rows = static_cast<int32_t>(logits.size(0));
-  args.tokens = tokens.as<int32_t>();
+  args.tokens = reinterpret_cast<int32_t*>(tokens_.data());
   args.failed_token = 0;  // a later step may embed it
-  args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
   args.scratch = scratch_.data();
-  const profile::Op op(queue_.stream(), "sample", -1, [&] { return rows_work({&logits}); });
-  return queue_.sample(args);
+  return args;
 }
 
 /// The first step of a bucket runs at once, which loads its kernels; then it is captured for the others.
 Status DeviceExecutor::compute_in_graph(OpenStep& open) {
   const bool eager = profile::watched(profile::kEager);
-  if (const auto graph = graphs_.find(open.bucket); graph != graphs_.end() && !eager) {
+  const GraphKey key{open.bucket, open.lora};
+  if (const auto graph = graphs_.find(key); graph != graphs_.end() && !eager) {
     ++counts_.replays;
     runner_.count_replay();
     const profile::Op op(queue_.stream(), profile::kReplay);
@@ -235,16 +331,16 @@ Status DeviceExecutor::compute_in_graph(OpenStep& open) {
   }
   FOVEA_RETURN_IF_ERROR(compute(&open));
   if (eager) return {};
-  if (const Status captured = capture(open.bucket); !captured) {
+  if (const Status captured = capture(key); !captured) {
     FOVEA_RETURN_IF_ERROR(queue_.health());
     without_graphs(captured.error());
   }
   return {};
 }
 
-Status DeviceExecutor::capture(int bucket) {
+Status DeviceExecutor::capture(const GraphKey& key) {
   FOVEA_TRY(graph, queue_.capture([this] { return compute(nullptr); }));
-  graphs_[bucket] = std::move(graph);
+  graphs_[key] = std::move(graph);
   return {};
 }
 
@@ -277,7 +373,7 @@ Status DeviceExecutor::capture_first() {
     }
     FOVEA_RETURN_IF_ERROR(compute(nullptr));
     FOVEA_RETURN_IF_ERROR(queue_.device().synchronize(queue_.stream()));
-    FOVEA_RETURN_IF_ERROR(capture(options_.buckets[i]));
+    FOVEA_RETURN_IF_ERROR(capture({options_.buckets[i], false}));
   }
   return {};
 }
@@ -291,6 +387,11 @@ std::span<float> DeviceExecutor::host_logits(uint64_t number, int row) const {
   const auto vocab = static_cast<size_t>(runner_.vocab_size());
   auto* const rows = reinterpret_cast<float*>(host_logits_[ring(number)].data());
   return {rows + static_cast<size_t>(row) * vocab, vocab};
+}
+
+cuda::SampleResult* DeviceExecutor::masked_results(uint64_t number) const {
+  return reinterpret_cast<cuda::SampleResult*>(host_masked_results_.data()) +
+         ring(number) * static_cast<size_t>(options_.max_seqs);
 }
 
 cuda::SampleResult* DeviceExecutor::host_results(uint64_t number) const {
@@ -325,6 +426,7 @@ StepResult DeviceExecutor::wait(Ticket ticket) {
   StepResult result;
   result.plan_seconds = open.plan_seconds;
   if (failure_) open.status = *failure_;
+  if (open.status) open.status = draw_masked(open);
   if (open.status) open.status = await(open);
   profile::step_done();
   result.status = open.status;
@@ -389,6 +491,10 @@ void DeviceExecutor::fail(Error error) {
 
 void DeviceExecutor::evaluate(OpenStep& open, StepResult& result) {
   const cuda::SampleResult* const results = host_results(open.number);
+  const auto result_of = [&](int row) -> const cuda::SampleResult& {
+    const int masked = open.masked_of.empty() ? -1 : open.masked_of[static_cast<size_t>(row)];
+    return masked < 0 ? results[row] : masked_results(open.number)[masked];
+  };
   std::vector<size_t> sequence_of(static_cast<size_t>(open.rows.size()));
   for (size_t i = 0; i < open.sequences.size(); ++i)
     std::fill_n(sequence_of.begin() + open.rows.first_row(i), open.sequences[i].chunk.logit_rows(), i);
@@ -404,7 +510,7 @@ void DeviceExecutor::evaluate(OpenStep& open, StepResult& result) {
       open.rows.evaluate(group, logits_of, samplers_[static_cast<size_t>(worker)]);
     else
       for (int row = first; row < end; ++row)
-        open.rows.take(row, results[row], logits_of(row));
+        open.rows.take(row, result_of(row), logits_of(row));
   };
   if (open.copies_logits)
     pool_.parallel_tasks(open.rows.groups(), evaluate_group,

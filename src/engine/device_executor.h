@@ -2,6 +2,10 @@
 // Steps on a device that is not the CPU: submit() queues the copy of the step's arrays, the forward pass, the
 // sampler and the copy of its results, and reads nothing that the device computes; wait() waits for the
 // results. Decode steps run as graphs.
+//
+// A token under a constraint needs the mask of what may follow the token before it. Its row is computed with
+// the others, and drawn by a launch of its own, which is queued once that token is known: at the latest
+// before the next step. The host fills masks while the device computes the step.
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -15,6 +19,7 @@
 #include "engine/edit_slots.h"
 #include "engine/executor.h"
 #include "engine/logit_rows.h"
+#include "engine/lora_slots.h"
 #include "engine/model_runner.h"
 #include "ops/op_queue.h"
 #include "profile/records.h"
@@ -33,6 +38,8 @@ class DeviceExecutor final : public Executor {
     bool drafts = false;
     /// Biases, bad words and end tokens of a request: with longer lists, its tokens are sampled on the host.
     int64_t edit_list_bytes = 16 << 10;
+    /// The slots of adapters; outlive the executor. Null = none.
+    LoraSlots* lora = nullptr;
     /// A step that takes longer than this, and longer than kSlowSteps of the slowest so far, has failed.
     std::chrono::duration<double> patience{10};
   };
@@ -42,8 +49,8 @@ class DeviceExecutor final : public Executor {
 
   /// Bytes on the device that the constructor allocates.
   struct Bytes {
-    int64_t results = 0, edits = 0, scratch = 0;
-    int64_t total() const { return results + edits + scratch; }
+    int64_t results = 0, edits = 0, scratch = 0, masked = 0;
+    int64_t total() const { return results + edits + scratch + masked; }
   };
   static Bytes bytes(const Options& options, int vocab, DeviceQueue& queue);
 
@@ -67,6 +74,7 @@ class DeviceExecutor final : public Executor {
   /// For tests.
   struct Counts {
     int64_t replays = 0, future_tokens = 0, overlapped = 0, host_sampled = 0;
+    int64_t masked = 0, deferred = 0;  ///< rows under constraints; those whose token before was not known
   };
   const Counts& counts() const { return counts_; }
   size_t graphs() const { return graphs_.size(); }
@@ -79,17 +87,32 @@ class DeviceExecutor final : public Executor {
   enum Part : int { uploaded, computed, sampled, returned, kParts };
   static_assert(kRing * kParts <= DeviceQueue::kDraftMark);
 
+  /// A row under a constraint.
+  struct MaskedRow {
+    size_t sequence = 0;
+    cuda::SampleRow row;
+  };
   struct OpenStep {
     uint64_t number = 0;
     Status status;
     std::vector<SequenceStep> sequences;
-    std::vector<uint64_t> ids;   // of the sequences
-    std::vector<bool> on_host;   // [sequences] their tokens are sampled on the host
-    LogitRows rows;              // of `sequences`
+    std::vector<uint64_t> ids;  // of the sequences
+    std::vector<bool> on_host;  // [sequences] their tokens are sampled on the host
+    LogitRows rows;             // of `sequences`
+    std::vector<MaskedRow> masked;
+    std::vector<int> masked_of;  // [logit rows] place in `masked`; -1 = none
+    bool drawn = false;          // `masked` has been queued
     bool copies_logits = false;  // of some rows
     int bucket = 0;              // rows of the graph; 0 = none
+    bool lora = false;           // some rows have an adapter
     int decode_rows = 0, prefill_rows = 0;
     double plan_seconds = 0;
+  };
+
+  struct GraphKey {
+    int rows = 0;
+    bool lora = false;
+    auto operator<=>(const GraphKey&) const = default;
   };
 
   size_t ring(uint64_t number) const { return static_cast<size_t>(number % kRing); }
@@ -108,9 +131,13 @@ class DeviceExecutor final : public Executor {
   Status compute(const OpenStep* marked);
   Status compute_in_graph(OpenStep& open);
   Status capture_first();
-  Status capture(int bucket);
+  Status capture(const GraphKey& key);
   void without_graphs(const Error& error);
   Status copy_logits(OpenStep& open);
+  static bool is_known(const OpenStep& open, const MaskedRow& row);
+  Status draw_masked(OpenStep& open);
+  cuda::SampleArgs sample_args() const;
+  void draw_all_masked();
   Status await(const OpenStep& open);
   std::string describe(const OpenStep& open, bool where) const;
   void evaluate(OpenStep& open, StepResult& result);
@@ -118,22 +145,29 @@ class DeviceExecutor final : public Executor {
   /// The copy of a row's logits, its result, all in host memory.
   std::span<float> host_logits(uint64_t number, int row) const;
   cuda::SampleResult* host_results(uint64_t number) const;
+  cuda::SampleResult* masked_results(uint64_t number) const;
+  /// Bytes of the rows of a launch of masked rows, which its masks follow; and with these.
+  static size_t masked_row_bytes(const Options& options);
+  static size_t masked_bytes(const Options& options);
 
   ModelRunner& runner_;
   DeviceQueue& queue_;
   Ops& ops_;
   ThreadPool& pool_;
   Options options_;
-  Buffer tokens_;             // i32 [kRing, max_seqs]: what each step samples
-  Buffer results_, scratch_;  // SampleResult [max_logit_rows]; of the sampler
+  Buffer tokens_;                   // i32 [kRing, max_seqs]: what each step samples
+  Buffer results_, scratch_;        // SampleResult [max_logit_rows]; of the sampler
+  Buffer masked_, masked_results_;  // SampleRow [max_seqs] and masks; SampleResult [max_seqs]
   EditSlots edits_;
-  HostBuffer host_results_;                   // SampleResult [kRing, max_logit_rows]
+  HostBuffer host_results_;                       // SampleResult [kRing, max_logit_rows]
+  HostBuffer host_masked_, host_masked_results_;  // [kRing] each, allocated at first use
   std::vector<HostBuffer> host_logits_;       // [kRing] f32 [max_logit_rows, vocab], allocated at first use
   std::vector<int32_t> from_;                 // [rows] place in tokens_ of a future token; -1 = known
   std::vector<cuda::SampleRow> sample_rows_;  // [logit rows]
   Tensor from_there_, sample_rows_there_;
   std::unordered_map<uint64_t, int32_t> newest_;  // by sequence: the place of its token in flight
-  std::map<int, std::unique_ptr<DeviceGraph>> graphs_;
+  /// Steps without adapters have graphs of their own, which contain nothing of adapters.
+  std::map<GraphKey, std::unique_ptr<DeviceGraph>> graphs_;
   bool capture_failed_ = false;
   std::vector<Sampler> samplers_;  // one per thread of the pool
   std::deque<std::unique_ptr<OpenStep>> open_;

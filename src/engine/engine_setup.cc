@@ -37,12 +37,14 @@ void report(const EngineConfig& config, const std::string& text) {
 }
 
 /// An upper bound of the memory of CUDA graphs and of the kernels' code, which the driver allocates.
-int64_t graph_bytes(size_t graphs, const ModelConfig& config) {
+int64_t graph_bytes(size_t graphs, const ModelConfig& config, bool lora) {
   // On an H200 what is loaded after the context takes some MiB.
   constexpr int64_t kCode = int64_t{24} << 20, kNode = 2 << 10;
   // Latent attention multiplies each head's queries and results by a matrix of their own.
   const int64_t of_layer = (config.encoder ? 24 : 12) + (config.mla ? 4 + 2 * config.num_heads : 0);
-  const int64_t nodes = 16 + of_layer * static_cast<int64_t>(config.layers.size());
+  const auto layers = static_cast<int64_t>(config.layers.size());
+  // With adapters each size has a second graph, which has two kernels for each of four sites.
+  const int64_t nodes = 16 + of_layer * layers + (lora ? 16 + (of_layer + 8) * layers : 0);
   return kCode + static_cast<int64_t>(graphs) * nodes * kNode;
 }
 
@@ -82,7 +84,7 @@ Status EngineSetup::open(const EngineConfig& config) {
     return unsupported(dir + ": " + model_config.architecture +
                        " is an encoder, which generates no text; use fovea embed");
   if (model_config.mla) registry = without_mla_prefill(registry);
-  FOVEA_RETURN_IF_ERROR(check_lora(config.lora, model_config, device_.kind == DeviceKind::cpu));
+  FOVEA_RETURN_IF_ERROR(check_lora(config.lora, model_config));
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
   FOVEA_RETURN_IF_ERROR(select_backends(config, registry));
@@ -221,11 +223,36 @@ int EngineSetup::rows_alike(const EngineConfig& config) const {
 
 /// Before the weights, because it is quick and may fail.
 Status EngineSetup::load_loras(const LoraConfig& config) {
-  loras = std::make_unique<LoraTable>(config, lora_shape(model_config));
+  scheduler.max_loras = config.max_loras;
+  LoraShape shape = lora_shape(model_config);
+  if (config.on() && device_.kind != DeviceKind::cpu) {
+    lora_layout = std::make_unique<LoraLayout>(fovea::lora_layout(shape, config.max_rank, activations_));
+    // A step's adapters are in as many slots.
+    if (config.max_loras == 0)
+      scheduler.max_loras =
+          std::clamp(static_cast<int>(config.modules.size()), LoraSlots::kFewest, LoraSlots::kMost);
+    scheduler.max_loras = std::min(scheduler.max_loras, max_seqs_);
+  }
+  loras = std::make_unique<LoraTable>(config, std::move(shape), lora_layout.get());
   for (const LoraModule& module : config.modules)
     FOVEA_RETURN_IF_ERROR(loras->load(module));
-  scheduler.max_loras = config.max_loras;
   return {};
+}
+
+/// Rows whose gates and ups are computed at a time in steps with adapters; no fewer than a graph has.
+int64_t EngineSetup::lora_block_rows() const {
+  constexpr int64_t kRows = 1024;  // more are no faster
+  return std::max<int64_t>(kRows, executor.buckets.empty() ? 0 : executor.buckets.back());
+}
+
+/// Before memory is measured.
+Status EngineSetup::allow_loras(const LoraConfig& config) {
+  if (!config.on()) return {};
+  LoraLimits limits;
+  limits.max_rank = config.max_rank;
+  limits.layout = lora_layout.get();
+  limits.block_rows = lora_block_rows();
+  return model->allow_lora(limits);
 }
 
 Status EngineSetup::load_text(const EngineConfig& config) {
@@ -274,8 +301,9 @@ ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) con
   options.limits.split_prefill = false;  // chunks of a prompt do not change its bits
   options.ops = gpu->ops.get();
   options.open_steps = executor.overlap.open_steps;
-  options.row_bytes = DeviceExecutor::kRowBytes;
-  options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+  const size_t of_lora = lora_layout ? LoraSlots::kRowBytes : 0;
+  options.row_bytes = DeviceExecutor::kRowBytes + of_lora;
+  options.logit_row_bytes = DeviceExecutor::kLogitRowBytes + of_lora;
   options.graph_rows = executor.buckets.empty() ? 0 : executor.buckets.back();
   return options;
 }
@@ -294,6 +322,7 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   }
   FOVEA_TRY(loaded, Model::load(model_config, options, *stream));
   model = std::move(loaded);
+  FOVEA_RETURN_IF_ERROR(allow_loras(config.lora));
   if (head_) FOVEA_RETURN_IF_ERROR(model->keep_hidden(head_->hidden));
   FOVEA_RETURN_IF_ERROR(make_drafter(config, registry));
   if (gpu) {
@@ -302,7 +331,6 @@ Status EngineSetup::load_model(const EngineConfig& config, const BackendRegistry
   }
   info.weight_bytes = model->weight_bytes();
   info.weight_bytes_per_token = model->weight_bytes_per_token();
-  if (config.lora.on()) FOVEA_RETURN_IF_ERROR(model->allow_lora(config.lora.max_rank));
   FOVEA_TRY(created, ModelRunner::create(*model, info.selection, registry, runner_options(config)));
   runner = std::move(created);
   return {};
@@ -328,11 +356,12 @@ Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegi
   bill_.logits = bytes.logits;
   bill_.step_arrays = bytes.step_arrays;
   bill_.sampler = DeviceExecutor::bytes(executor, info.vocab_size, *gpu->queue).total();
-  bill_.graphs = graph_bytes(executor.buckets.size(), model_config);
+  bill_.graphs = graph_bytes(executor.buckets.size(), model_config, lora_layout != nullptr);
   if (drafter_with_model_) {
     FOVEA_TRY(drafter_bytes, drafter_with_model_->device_bytes());
     bill_.drafter = drafter_bytes + drafter_with_model_->spare_kv_bytes();
   }
+  if (lora_layout) bill_.lora = LoraSlots::bytes(*lora_layout, scheduler.max_loras);
 
   GpuKv kv_size;
   kv_size.bytes_per_page = bytes_per_page(groups_of_cache()) + drafter_kv_bytes();
@@ -389,6 +418,11 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   FOVEA_TRY(cache, KvCache::create(groups, {pages}, gpu ? *gpu->device : cpu_device()));
   kv = std::make_unique<KvCache>(std::move(cache));
   runner->set_kv_cache(*kv);
+  if (lora_layout) {
+    lora_slots =
+        std::make_unique<LoraSlots>(*gpu->device, *lora_layout, scheduler.max_loras, lora_block_rows());
+    executor.lora = lora_slots.get();
+  }
   info.workspace_bytes = runner->scratch_bytes();
   info.kv_tokens = pages * scheduler.page_size;
   info.kv_sequences = static_cast<double>(pages) / static_cast<double>(longest_sequence_pages(scheduler));

@@ -37,11 +37,13 @@ class EngineSetup {
   std::unique_ptr<Tokenizer> tokenizer;             ///< null: the model has none
   std::unique_ptr<ConstraintCompiler> constraints;  ///< null without a tokenizer
   ChatPrompt chat;
+  std::unique_ptr<LoraLayout> lora_layout;  ///< null: no adapters, or on the CPU
   std::unique_ptr<LoraTable> loras;
   std::unique_ptr<Model> model;
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<KvCache> kv;
-  std::unique_ptr<Drafter> drafter;  ///< null: no drafts
+  std::unique_ptr<LoraSlots> lora_slots;  ///< with lora_layout
+  std::unique_ptr<Drafter> drafter;       ///< null: no drafts
 
   /// Takes the drafter. Null: no drafts.
   std::unique_ptr<Speculator> make_speculator(const EngineConfig& config);
@@ -59,6 +61,8 @@ class EngineSetup {
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
   Status load_text(const EngineConfig& config);
   Status load_loras(const LoraConfig& config);
+  Status allow_loras(const LoraConfig& config);
+  int64_t lora_block_rows() const;
   Status load_model(const EngineConfig& config, const BackendRegistry& registry);
   ModelRunner::Options runner_options(const EngineConfig& config) const;
   std::vector<KvGroup> groups_of_cache() const;

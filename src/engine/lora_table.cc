@@ -36,15 +36,11 @@ LoraShape lora_shape(const ModelConfig& config) {
   return shape;
 }
 
-Status check_lora(const LoraConfig& config, const ModelConfig& model, bool on_cpu) {
+Status check_lora(const LoraConfig& config, const ModelConfig& model) {
   FOVEA_RETURN_IF_ERROR(check_range("the largest LoRA rank", config.max_rank, 1, kMaxLoraRank));
   FOVEA_RETURN_IF_ERROR(check_range("the number of LoRA adapters in a step", config.max_loras, 0, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("the number of loaded LoRA adapters", config.max_loaded, 0, 1 << 16));
   if (!config.on()) return {};
-  if (!on_cpu)
-    return unsupported(
-        "LoRA adapters run on the CPU only so far; start with --device cpu, or without --lora-modules and "
-        "--enable-lora");
   if (model.kind != ModelKind::decoder || model.mla)
     return unsupported(model.architecture +
                        " can't have LoRA adapters; decoders can, except those with latent attention");
@@ -69,7 +65,11 @@ Status LoraTable::reserve(const LoraModule& module) {
 
 Result<LoraAdapter> LoraTable::read(const LoraModule& module) const {
   try {
-    return read_lora_adapter(module.path, shape_, config_.max_rank);
+    FOVEA_TRY(adapter, read_lora_adapter(module.path, shape_, config_.max_rank));
+    if (layout_ == nullptr) return adapter;
+    adapter.image = lora_image(adapter, *layout_);
+    adapter.layers.clear();
+    return adapter;
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory"};
   }

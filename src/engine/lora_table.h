@@ -16,13 +16,15 @@ namespace fovea {
 /// The modules of a decoder without latent attention that adapters can have.
 LoraShape lora_shape(const ModelConfig& config);
 
-/// What a configuration has to do with the model and its device, before weights are read.
-Status check_lora(const LoraConfig& config, const ModelConfig& model, bool on_cpu);
+/// What a configuration has to do with the model, before weights are read.
+Status check_lora(const LoraConfig& config, const ModelConfig& model);
 
 class LoraTable {
  public:
   /// With !config.on(): without adapters for ever.
-  LoraTable(const LoraConfig& config, LoraShape shape) : config_(config), shape_(std::move(shape)) {}
+  /// `layout`: of the slots of a device that is not the CPU; it outlives the table. Null: none.
+  LoraTable(const LoraConfig& config, LoraShape shape, const LoraLayout* layout = nullptr)
+      : config_(config), shape_(std::move(shape)), layout_(layout) {}
 
   /// Reads the adapter; while it does, others can be found and loaded.
   Status load(const LoraModule& module);
@@ -42,6 +44,7 @@ class LoraTable {
 
   LoraConfig config_;
   LoraShape shape_;
+  const LoraLayout* layout_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;
   uint64_t last_number_ = 0;

@@ -54,6 +54,12 @@ Result<int64_t> gpu_pages(const GpuBill& bill, const GpuKv& kv) {
     return too_much(bill, "the weights need " + memory_text(bill.weights),
                     "use a smaller model or a GPU with more memory", bill.weights);
   const int64_t longest = kv.sequence_pages * kv.bytes_per_page;
+  if (bill.lora > 0 && bill.left() < longest && bill.left() + bill.lora >= longest)
+    return too_much(bill,
+                    "the slots of LoRA adapters need " + memory_text(bill.lora) + " beside " +
+                        memory_text(bill.without_kv() - bill.lora) + " for everything else and " +
+                        memory_text(longest) + " for the KV cache of one sequence of the longest length",
+                    "lower --max-loras or --max-lora-rank", bill.without_kv() + longest);
   if (bill.left() < kv.bytes_per_page) {
     // Activations grow with the tokens of a step.
     const int64_t short_of = longest - bill.left();
@@ -103,6 +109,7 @@ std::vector<MemoryPart> memory_parts(const GpuBill& bill, int64_t kv_bytes) {
   if (bill.drafter > 0) parts.push_back({"drafter without its KV cache", bill.drafter});
   parts.push_back({"CUDA graphs and kernels (estimate)", bill.graphs});
   parts.push_back({"CUDA context and other programs", bill.taken});
+  if (bill.lora > 0) parts.push_back({"LoRA adapters", bill.lora});
   return parts;
 }
 

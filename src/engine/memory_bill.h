@@ -18,11 +18,12 @@ struct GpuBill {
   int64_t weights = 0, activations = 0, workspace = 0, logits = 0, step_arrays = 0, sampler = 0;
   int64_t drafter = 0;  ///< weights and buffers of a drafter's model
   int64_t graphs = 0;   ///< CUDA graphs and the code of kernels: an estimate, an upper bound
+  int64_t lora = 0;     ///< slots for adapters
 
   /// What --gpu-memory-utilization leaves of the GPU.
   int64_t budget() const { return static_cast<int64_t>(utilization * static_cast<double>(total)) - taken; }
   int64_t without_kv() const {
-    return weights + activations + workspace + logits + step_arrays + sampler + drafter + graphs;
+    return weights + activations + workspace + logits + step_arrays + sampler + drafter + graphs + lora;
   }
   int64_t left() const { return budget() - without_kv(); }
 };

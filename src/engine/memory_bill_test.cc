@@ -89,6 +89,18 @@ TEST(MemoryBill, RefusalsNameWhatToLower) {
                     HasSubstr("lower --max-model-len to 65536"), Not(HasSubstr("raise"))));
 }
 
+TEST(MemoryBill, SlotsOfAdaptersAreAPartAndCanBeLowered) {
+  GpuBill slots = bill();
+  EXPECT_EQ(memory_parts(slots, 0).size(), 9u);
+  slots.lora = 40 * kGiB;  // 12 GiB are left, and the longest sequence needs 16
+  EXPECT_EQ(memory_parts(slots, 0).back().name, "LoRA adapters");
+  EXPECT_EQ(memory_parts(slots, 0).back().bytes, 40 * kGiB);
+  EXPECT_THAT(refusal(slots, kv()), AllOf(HasSubstr("the slots of LoRA adapters need 40.00 GiB"),
+                                          HasSubstr("lower --max-loras or --max-lora-rank")));
+  slots.lora = 30 * kGiB;
+  EXPECT_EQ(*gpu_pages(slots, kv()), 11 * 1024);
+}
+
 TEST(MemoryBill, ActivationsShrinkWithTheTokensOfAStep) {
   GpuBill wide = bill();
   wide.weights = 16 * kGiB;

@@ -267,6 +267,7 @@ Status ModelRunner::launch(Stream& stream) {
   step.attention = this;
   step.kv = kv_;
   step.batch = &arrays_->meta();
+  step.lora_slots = lora_;
   const int64_t rows = step.token_ids.size(0), size = model_.config().hidden_size;
   if (states_) step.states = states_.first_rows(rows);
   const int64_t kept = states_ ? logit_rows_ : rows;

@@ -89,6 +89,8 @@ class ModelRunner final : public StepAttention {
   /// waits for it and for all steps queued before.
   Status upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more = {});
   const StepTensors& tensors() const { return arrays_->tensors(); }
+  /// The adapters of the uploaded step, valid until the next one; null = none.
+  void set_lora(const LoraStep* step) { lora_ = step; }
   /// The step as filled up by upload(), whose logits() has as many rows. What it queues can be captured in a
   /// graph that serves every later step which is filled up to the same number of rows.
   Status launch(Stream& stream);
@@ -153,6 +155,7 @@ class ModelRunner final : public StepAttention {
   Buffer hidden_;  // f32 [hidden_states][rows, hidden size], for the most rows; elsewhere as hidden_there()
   int64_t hidden_rows_ = 0;
   Tensor states_;
+  const LoraStep* lora_ = nullptr;
   int64_t activation_bytes_ = 0;
   double plan_seconds_ = 0;
 };

@@ -19,7 +19,7 @@ class TokenConstraint {
 
   /// Sets bit id % 32 of mask[id / 32] for every token that may follow, end tokens included, and clears all
   /// other bits. `mask` has mask_words(vocab) words; bits from `vocab` on are ignored. False = every token
-  /// may follow, and `mask` is not written. Never called after a token for which advance() returned false.
+  /// may follow, and `mask` is not written. After a token that advance() refused, nobody uses the mask.
   virtual bool fill_mask(std::span<uint32_t> mask) = 0;
 
   /// `token` follows. False, with the state unchanged: it may not, or it ends the answer, so that nothing

@@ -5,6 +5,7 @@
 
 #include "fovea/result.h"
 #include "ops/lora.h"
+#include "ops/lora_slots.h"
 
 namespace fovea {
 
@@ -16,6 +17,10 @@ struct LoraShape {
   std::string mlp_name = "mlp";       ///< model.layers.N.MLP_NAME.gate_proj
   bool stacked = false;               ///< the checkpoint has qkv_proj and gate_up_proj
 };
+
+/// Slots for adapters of these layers with modules of at most `max_rank`, on a device whose activations have
+/// type `dtype`.
+LoraLayout lora_layout(const LoraShape& shape, int max_rank, DType dtype);
 
 /// Reads the adapter in `path`, a folder or a hub id found in the local cache, without name and number. Every
 /// module's matrices are kept in their type (A's of a site that have different types in fp32). Errors name

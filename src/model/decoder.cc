@@ -78,7 +78,7 @@ class Decoder final : public Model {
   Status place(Ops& ops, Stream& stream, const PlaceOptions& options) override;
   int64_t placed_bytes(Ops& ops) const override;
   int64_t activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const override;
-  Status allow_lora(int max_rank) override;
+  Status allow_lora(const LoraLimits& limits) override;
   int64_t reserve(int max_tokens, int max_logit_rows) override;
   Status forward(const ForwardInput& input, float* logits, Stream& stream) override;
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
@@ -153,7 +153,7 @@ int64_t Decoder::placed_bytes(Ops& ops) const {
 }
 
 int64_t Decoder::activation_bytes(Ops& ops, int max_tokens, int max_logit_rows) const {
-  const DecoderLimits limits{max_tokens, max_logit_rows, limits_.hidden, limits_.lora_rank};
+  const DecoderLimits limits{max_tokens, max_logit_rows, limits_.hidden, limits_.lora};
   if (!memory_.empty()) return static_cast<int64_t>(arena_bytes(ops, placed_, limits));
   WeightPlacement placement = WeightPlacement::measure(ops);
   return static_cast<int64_t>(arena_bytes(ops, measured(placement), limits));
@@ -180,13 +180,10 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
   return dry.peak();
 }
 
-Status Decoder::allow_lora(int max_rank) {
-  FOVEA_CHECK(!arena_ && max_rank > 0);
-  if (config_.mla) return Model::allow_lora(max_rank);
-  if (!ops_->supports_lora())
-    return unsupported("LoRA adapters run on the CPU only so far, not on " +
-                       std::string(ops_->device().name()) + "; start with --device cpu, or without them");
-  limits_.lora_rank = max_rank;
+Status Decoder::allow_lora(const LoraLimits& limits) {
+  FOVEA_CHECK(!arena_ && limits.max_rank > 0);
+  if (config_.mla) return Model::allow_lora(limits);
+  limits_.lora = limits;
   return {};
 }
 
@@ -221,7 +218,7 @@ Status Decoder::forward(const ForwardInput& input, float* logits, Stream& stream
 
 Status Decoder::forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) {
   FOVEA_CHECK(arena_ && step.attention && step.kv && &step.kv->device() == &ops_->device());
-  FOVEA_CHECK(step.lora == nullptr || limits_.lora_rank > 0);
+  FOVEA_CHECK((step.lora == nullptr && step.lora_slots == nullptr) || limits_.lora.max_rank > 0);
   OpQueue queue(*ops_, stream);
   decoder_forward(config_, placed_, limits_, step, logits, *arena_, queue);
   return queue.status();

@@ -20,7 +20,7 @@ class Forward {
         max_rows_(limits.max_tokens),
         max_logit_rows_(std::min(limits.max_tokens, limits.max_logit_rows)),
         hidden_(limits.hidden),
-        limits_lora_(limits.lora_rank),
+        lora_(limits.lora),
         step_(step),
         arena_(arena),
         q_(queue),
@@ -34,7 +34,7 @@ class Forward {
     x_ = f32_rows(c_.hidden_size);
     normed_ = activations(c_.hidden_size);
     branch_ = activations(c_.hidden_size);
-    if (limits_lora_ > 0) lora_scratch_ = arena_.take(ElementType::f32, {lora_floats()});
+    if (lora_.max_rank > 0) lora_scratch_ = arena_.take(ElementType::f32, {lora_floats()});
     if (q_.activations() != ElementType::f32)
       kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
     if (c_.sparse) chosen_ = arena_.take(ElementType::i32, {max_rows_, c_.sparse_topk}).first_rows(rows_);
@@ -180,6 +180,7 @@ class Forward {
     {
       const Arena::Scope inner(arena_);
       const Tensor qkv = activations(a.qkv.n);
+      shrink_lora(layer, LoraSite::qkv, input);
       q_.linear(a.qkv, input, qkv, "qkv");
       lora(layer, LoraSite::qkv, input, qkv);
       q_.norm_rope_append(attention_input(a, layer, qkv));
@@ -188,6 +189,7 @@ class Forward {
       });
     }
     if (last) heads = keep_logit_rows(heads);
+    shrink_lora(layer, LoraSite::o, heads);
     q_.linear(a.out, heads, branch_, "o");
     lora(layer, LoraSite::o, heads, branch_);
   }
@@ -339,12 +341,25 @@ class Forward {
     return kept_heads;
   }
 
+  /// The part of lora() that a device which is not the CPU may do while the layer itself runs.
+  void shrink_lora(int layer, LoraSite site, const Tensor& x) {
+    if (step_.lora_slots != nullptr && !step_.lora_slots->layout->at(layer, site).empty())
+      q_.shrink_lora(lora_input(layer, site, x));
+  }
   /// y += the shares of the step's adapters.
   void lora(int layer, LoraSite site, const Tensor& x, const Tensor& y) {
+    if (step_.lora_slots != nullptr) {
+      if (!step_.lora_slots->layout->at(layer, site).empty()) q_.add_lora(lora_input(layer, site, x), y);
+      return;
+    }
     if (step_.lora == nullptr) return;
     for (const LoraGroup& group : *step_.lora)
       if (const LoraWeights& weights = group.adapter->at(layer, site); !weights.empty())
         q_.add_lora(weights, kept_ ? group.logit_rows : group.rows, x, y, lora_scratch_);
+  }
+  Ops::LoraInput lora_input(int layer, LoraSite site, const Tensor& x) const {
+    const LoraStep& step = *step_.lora_slots;
+    return {step, step.layout->at(layer, site), kept_ ? step.logit_rows : step.rows, x, lora_scratch_};
   }
   bool has_lora(int layer, LoraSite site) const {
     return step_.lora != nullptr && std::ranges::any_of(*step_.lora, [&](const LoraGroup& group) {
@@ -352,11 +367,18 @@ class Forward {
            });
   }
   int64_t lora_floats() const {
+    if (q_.lora_in_slots()) {
+      int64_t most = 0;
+      for (const auto& sites : lora_.layout->layers)
+        for (const LoraPlace& place : sites)
+          if (!place.empty()) most = std::max(most, place.modules * q_.lora_parts(place.k));
+      return most * lora_.layout->max_rank * max_rows_;
+    }
     const int64_t heads = int64_t{c_.num_heads} * c_.head_dim;
     const int64_t k = std::max<int64_t>({c_.hidden_size, heads, c_.intermediate_size});
     const int64_t n = std::max<int64_t>({c_.hidden_size, heads + 2 * int64_t{c_.num_kv_heads} * c_.head_dim,
                                          2 * int64_t{c_.intermediate_size}});
-    return lora_scratch(kLoraModules * limits_lora_, k, n);
+    return lora_scratch(kLoraModules * lora_.max_rank, k, n);
   }
 
   void mlp(const PlacedLayer& layer, int index, const Tensor& input) {
@@ -364,13 +386,21 @@ class Forward {
     const Arena::Scope scope(arena_);
     const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();
     const Tensor act = activations(layer.mlp.down.k);
-    if (has_lora(index, LoraSite::gate_up)) {
+    Tensor sums;
+    if (lora_.max_rank > 0 && q_.lora_in_slots())
+      sums = arena_.take(ElementType::f32,
+                         {std::min(max_rows_, lora_.block_rows), q_.lora_columns(layer.mlp.gate_up)});
+    if (step_.lora_slots != nullptr) {
+      q_.gated_linear_lora(layer.mlp.gate_up, layer.activation, lora_input(index, LoraSite::gate_up, input),
+                           sums, act, "gate_up");
+    } else if (has_lora(index, LoraSite::gate_up)) {
       q_.linear(layer.mlp.gate_up, input, wide, "gate_up");
       lora(index, LoraSite::gate_up, input, wide);
       q_.gated_activate(layer.activation, wide, act);
     } else {
       q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act, "gate_up");
     }
+    shrink_lora(index, LoraSite::down, act);
     q_.linear(layer.mlp.down, act, branch_, "down");
     lora(index, LoraSite::down, act, branch_);
   }
@@ -391,7 +421,7 @@ class Forward {
   const PlacedDecoder& w_;
   const int64_t max_rows_, max_logit_rows_;
   const std::vector<int>& hidden_;
-  const int limits_lora_;
+  const LoraLimits lora_;
   const StepTensors& step_;
   Arena& arena_;
   OpQueue& q_;

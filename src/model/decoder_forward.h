@@ -11,11 +11,8 @@ namespace fovea {
 struct DecoderLimits {
   int max_tokens = 0, max_logit_rows = 0;
   std::vector<int> hidden = {};  ///< ids of Model::keep_hidden(), one for each of StepTensors::hidden
-  int lora_rank = 0;             ///< of an adapter's modules; 0 = no adapters
+  LoraLimits lora = {};          ///< max_rank 0 = no adapters
 };
-
-/// Modules of a LoraSite at most: q, k and v.
-inline constexpr int kLoraModules = 3;
 
 /// Queues one step. `logits` [step.logit_rows.size(0), vocab_size]. With a dry arena and queue, and a step of
 /// as many rows as the limits allow, it only measures the arena's size. Errors are in the queue's status.

@@ -122,7 +122,7 @@ int64_t Model::activation_bytes(Ops&, int, int) const {
   FOVEA_CHECK(false);
 }
 
-Status Model::allow_lora(int) {
+Status Model::allow_lora(const LoraLimits&) {
   return unsupported(config().architecture +
                      " can't have LoRA adapters; decoders can, except those with latent attention");
 }

@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/kv_scales.h"
 #include "ops/lora.h"
+#include "ops/lora_slots.h"
 #include "tensor/tensor.h"
 
 namespace fovea {
@@ -47,14 +48,15 @@ struct ForwardInput {
 
 /// ForwardInput for forward_tensors(): the arrays are on the model's device, with the same integer types.
 struct StepTensors {
-  Tensor token_ids, positions, slots;  ///< [T]
-  Tensor logit_rows;                   ///< [R]
-  StepAttention* attention = nullptr;  ///< on that device
-  KvCache* kv = nullptr;               ///< likewise
-  const BatchMeta* batch = nullptr;    ///< likewise
-  Tensor states = {};                  ///< f32 [T, width]; empty = no draft head
-  std::vector<Tensor> hidden = {};     ///< f32 [T, or R of heads, hidden] of each kept
-  const LoraBatch* lora = nullptr;     ///< as ForwardInput::lora
+  Tensor token_ids, positions, slots;    ///< [T]
+  Tensor logit_rows;                     ///< [R]
+  StepAttention* attention = nullptr;    ///< on that device
+  KvCache* kv = nullptr;                 ///< likewise
+  const BatchMeta* batch = nullptr;      ///< likewise
+  Tensor states = {};                    ///< f32 [T, width]; empty = no draft head
+  std::vector<Tensor> hidden = {};       ///< f32 [T, or R of heads, hidden] of each kept
+  const LoraBatch* lora = nullptr;       ///< as ForwardInput::lora; only on the CPU
+  const LoraStep* lora_slots = nullptr;  ///< elsewhere; null = all rows without adapter
 };
 
 /// Whole inputs of an encoder, all sequences concatenated; never chunked, because every row sees all rows of
@@ -118,9 +120,9 @@ class Model {
   virtual const LinearWeight* embedding_weight() const { return nullptr; }
   virtual const LinearWeight* head_weight() const { return nullptr; }
 
-  /// Steps may have adapters of modules of at most this rank. Call it before reserve(). Errors: the model's
-  /// layers can't have them.
-  virtual Status allow_lora(int max_rank);
+  /// Steps may have adapters within these limits. Call it before activation_bytes() and reserve(). Errors:
+  /// the model's layers can't have them.
+  virtual Status allow_lora(const LoraLimits& limits);
 
   /// Allocates activations for this many rows, once; forward() allocates nothing else. Returns their bytes.
   virtual int64_t reserve(int max_tokens, int max_logit_rows) = 0;

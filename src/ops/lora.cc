@@ -99,7 +99,7 @@ int64_t LoraWeights::bytes() const {
 }
 
 int64_t LoraAdapter::bytes() const {
-  int64_t sum = 0;
+  auto sum = static_cast<int64_t>(image.size());
   for (const auto& layer : layers)
     for (const LoraWeights& site : layer)
       sum += site.bytes();

@@ -2,6 +2,7 @@
 // LoRA adapters in memory, and the rows of a step that they apply to. A module with the weight W of a linear
 // layer has y = x W^T + scale * (x A^T) B^T, with A [r, k] and B [n, r].
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,6 +17,8 @@ namespace fovea {
 /// `gate_up` those of gate and up.
 enum class LoraSite : uint8_t { qkv, o, gate_up, down };
 inline constexpr size_t kLoraSites = 4;
+/// Modules of a site at most: q, k and v.
+inline constexpr int kLoraModules = 3;
 
 /// An adapter's share of one linear layer of the engine: modules with the same input.
 struct LoraWeights {
@@ -38,6 +41,8 @@ struct LoraAdapter {
   std::string name;
   int rank = 0;  ///< the largest of its modules
   std::vector<std::array<LoraWeights, kLoraSites>> layers;
+  /// On a device that is not the CPU, instead of `layers`: lora_image().
+  std::vector<std::byte> image;
 
   const LoraWeights& at(int layer, LoraSite site) const {
     return layers[static_cast<size_t>(layer)][static_cast<size_t>(site)];

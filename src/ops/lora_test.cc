@@ -1,11 +1,14 @@
-// apply_lora() against its definition in fp64, and the bits of rows in any company.
+// apply_lora() against its definition in fp64, and the bits of rows in any company; rows by slot.
 #include "ops/lora.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
+
+#include "ops/lora_slots.h"
 
 namespace fovea {
 namespace {
@@ -108,6 +111,45 @@ TEST(ApplyLora, BitsOfARowDependOnItAlone) {
                   0)
             << row << " of " << rows.size();
     }
+}
+
+TEST(LoraTileList, SortsEachBlockOfRowsBySlot) {
+  std::mt19937 rng(7);
+  for (const int rows : {1, 5, 16, 17, 64, 300})
+    for (const int slots : {1, 3, 400})
+      for (const int64_t block : {int64_t{7}, int64_t{64}, int64_t{1024}}) {
+        std::vector<int32_t> slot_of;
+        for (int row = 0; row < rows; ++row)
+          slot_of.push_back(static_cast<int32_t>(rng() % static_cast<uint32_t>(slots + 1)) - 1);
+        LoraTileList list;
+        list.build(slot_of, block);
+        ASSERT_EQ(list.of_block.size(), static_cast<size_t>((rows + block - 1) / block) + 1);
+        ASSERT_EQ(static_cast<size_t>(list.of_block.back()), list.tiles.size());
+        std::vector<int> seen(slot_of.size());
+        for (size_t b = 0; b + 1 < list.of_block.size(); ++b)
+          for (int t = list.of_block[b]; t < list.of_block[b + 1]; ++t) {
+            const LoraTile& tile = list.tiles[static_cast<size_t>(t)];
+            ASSERT_TRUE(tile.rows > 0 && tile.rows <= kLoraTileRows);
+            for (int i = 0; i < tile.rows; ++i) {
+              const int32_t row = list.order[static_cast<size_t>(tile.first + i)];
+              ++seen[static_cast<size_t>(row)];
+              ASSERT_EQ(slot_of[static_cast<size_t>(row)], tile.slot);
+              ASSERT_EQ(row / block, static_cast<int64_t>(b));
+              ASSERT_TRUE(i == 0 || list.order[static_cast<size_t>(tile.first + i) - 1] < row);
+            }
+          }
+        ASSERT_TRUE(std::ranges::all_of(seen, [](int count) { return count == 1; }));
+
+        const int most = LoraTileList::most(rows, slots);
+        ASSERT_LE(most, rows);
+        list.build(slot_of, block, most);
+        ASSERT_EQ(list.tiles.size(), static_cast<size_t>(most));
+        ASSERT_EQ(list.of_block, (std::vector<int32_t>{0, most}));
+        int sum = 0;
+        for (const LoraTile& tile : list.tiles)
+          sum += tile.rows;
+        ASSERT_EQ(sum, rows);
+      }
 }
 
 }  // namespace

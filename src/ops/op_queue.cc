@@ -1,5 +1,7 @@
 #include "ops/op_queue.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "ops/op_work.h"
 
@@ -108,6 +110,48 @@ void OpQueue::add_lora(const LoraWeights& weights, std::span<const int32_t> rows
   run(
       "lora", [&] { return lora_work(weights, static_cast<int64_t>(rows.size())); },
       [&](Stream& stream) { return ops_.add_lora(weights, rows, x, y, scratch, stream); });
+}
+
+bool OpQueue::fits(const Ops::LoraInput& in) const {
+  const int64_t rows = in.x.size(0), tiles = in.tiles.tiles.size(0);
+  return ops_.supports_lora() && !in.place.empty() && act_rows(in.x, rows, in.place.k) &&
+         is(in.tiles.order, ElementType::i32, {rows}) && is(in.tiles.tiles, ElementType::i32, {tiles, 4}) &&
+         !in.tiles.of_block.empty() && in.tiles.of_block.back() == tiles &&
+         in.step.slots.device == &ops_.device() && in.low.dtype == ElementType::f32 &&
+         in.low.elements() >=
+             rows * ops_.lora_parts(in.place.k) * in.place.modules * in.step.layout->max_rank;
+}
+
+void OpQueue::shrink_lora(const Ops::LoraInput& in) {
+  FOVEA_CHECK(fits(in));
+  run(
+      "lora_shrink", [&] { return rows_work({&in.x}); },
+      [&](Stream& stream) { return ops_.shrink_lora(in, stream); });
+}
+
+void OpQueue::add_lora(const Ops::LoraInput& in, const Tensor& y) {
+  FOVEA_CHECK(fits(in) && act_rows(y, in.x.size(0), in.place.n));
+  run(
+      "lora", [&] { return lora_work(in, y); },
+      [&](Stream& stream) { return ops_.add_lora_slots(in, y, stream); });
+}
+
+void OpQueue::gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
+                                const Ops::LoraInput& in, const Tensor& wide, const Tensor& out,
+                                const char* name) {
+  const int64_t rows = in.x.size(0);
+  FOVEA_CHECK(fits(in) && in.place.k == gate_up.k && in.place.n == gate_up.n && gate_up.n % 2 == 0);
+  FOVEA_CHECK(act_rows(out, rows, gate_up.n / 2) &&
+              f32_rows(wide, wide.size(0), ops_.lora_columns(gate_up)) &&
+              wide.size(0) >= std::min(rows, in.step.block_rows));
+  run(
+      name,
+      [&] {
+        profile::OpWork work = linear_work(gate_up, in.x, out);
+        work += lora_work(in, out);
+        return work;
+      },
+      [&](Stream& stream) { return ops_.gated_linear_lora(gate_up, activation, in, wide, out, stream); });
 }
 
 void OpQueue::activate(Activation f, const Tensor& x) {

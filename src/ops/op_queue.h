@@ -42,6 +42,15 @@ class OpQueue {
   void gated_activate(const GatedActivation& activation, const Tensor& wide, const Tensor& out);
   void add_lora(const LoraWeights& weights, std::span<const int32_t> rows, const Tensor& x, const Tensor& y,
                 const Tensor& scratch);
+  /// The forms for slots. With supports_lora() on the CPU, lora_in_slots() is false.
+  bool lora_in_slots() const { return ops_.device().kind() != DeviceKind::cpu; }
+  int64_t lora_parts(int64_t k) const { return ops_.lora_parts(k); }
+  int64_t lora_columns(const LinearWeight& gate_up) const { return ops_.lora_columns(gate_up); }
+  void shrink_lora(const Ops::LoraInput& input);
+  void add_lora(const Ops::LoraInput& input, const Tensor& y);
+  void gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
+                         const Ops::LoraInput& input, const Tensor& wide, const Tensor& out,
+                         const char* name = "gated_linear_lora");
   void head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
                    const char* name = "head_linear");
   void norm_rope_append(const AttentionInput& input);
@@ -89,6 +98,7 @@ class OpQueue {
   /// Whether x, of the type of activations, is an input of the layer, and y, of `type`, its output.
   bool fits(const LinearWeight& weight, const Tensor& x, const Tensor& y, ElementType type) const;
   bool fits(const NormWeight& weight, int64_t dim) const;
+  bool fits(const Ops::LoraInput& input) const;
 
   Ops& ops_;
   ElementType act_;

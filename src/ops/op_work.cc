@@ -63,6 +63,13 @@ profile::OpWork lora_work(const LoraWeights& weights, int64_t rows) {
   return work;
 }
 
+profile::OpWork lora_work(const Ops::LoraInput& in, const Tensor& y) {
+  const auto rank = static_cast<double>(in.step.layout->max_rank);
+  const double weights = rank * static_cast<double>(in.place.modules * in.place.k + in.place.n);
+  return {weights * static_cast<double>(size_of(in.x.dtype)) + operand_bytes(in.x) + 2 * operand_bytes(y),
+          2 * weights * static_cast<double>(in.x.size(0))};
+}
+
 profile::OpWork latent_append_work(const LatentInput& in) {
   const double rotated = static_cast<double>(in.q.size(0) * in.q.size(1)) * 2 *
                          static_cast<double>(in.rope.cos.size(1)) * static_cast<double>(size_of(in.q.dtype));

@@ -25,6 +25,10 @@ profile::OpWork head_linear_work(std::span<const LinearWeight> weights, const Te
 /// The matrices, and x and y of as many rows.
 profile::OpWork lora_work(const LoraWeights& weights, int64_t rows);
 
+/// One adapter's matrices of the largest rank, and x and y of all rows: which rows have which adapter, the
+/// host does not know.
+profile::OpWork lora_work(const Ops::LoraInput& in, const Tensor& y);
+
 /// The queries' rotated parts, and the records, read and written.
 profile::OpWork latent_append_work(const LatentInput& in);
 

@@ -21,6 +21,7 @@
 #include "kernels/cpu/activation.h"
 #include "ops/linear_weight.h"
 #include "ops/lora.h"
+#include "ops/lora_slots.h"
 #include "ops/moe_router.h"
 #include "tensor/buffer.h"
 
@@ -230,12 +231,36 @@ class Ops {
   virtual Status gated_activate(const GatedActivation&, const Tensor&, const Tensor&, Stream&) {
     FOVEA_CHECK(false);
   }
-  /// Whether add_lora() can be called.
+  /// Whether add_lora() can be called, or the functions with slots below.
   virtual bool supports_lora() const { return false; }
   /// y act [T, n] += the adapter's share of x act [T, k], for `rows` of both, as apply_lora(). `scratch` f32
   /// [lora_scratch()].
   virtual Status add_lora(const LoraWeights&, std::span<const int32_t>, const Tensor&, const Tensor&,
                           const Tensor&, Stream&) {
+    FOVEA_CHECK(false);
+  }
+
+  // Adapters in slots, where the device is not the CPU.
+
+  /// Partial sums of each rank of a layer with k inputs, and columns of gated_linear_lora()'s scratch.
+  virtual int64_t lora_parts(int64_t) const { FOVEA_CHECK(false); }
+  virtual int64_t lora_columns(const LinearWeight&) const { FOVEA_CHECK(false); }
+  /// The operands of a layer with adapters.
+  struct LoraInput {
+    const LoraStep& step;
+    const LoraPlace& place;
+    const LoraTiles& tiles;  ///< of the step, those of the rows of x
+    Tensor x;                ///< act [T, k]
+    Tensor low;              ///< f32 scratch, at least [T * lora_parts() * modules * max_rank]
+  };
+  /// low = x A^T. Needs nothing of the layer's outputs: a device may do both at once.
+  virtual Status shrink_lora(const LoraInput&, Stream&) { FOVEA_CHECK(false); }
+  /// After shrink_lora(): y act [T, n] += the share of each row's adapter; rows without one are not touched.
+  virtual Status add_lora_slots(const LoraInput&, const Tensor&, Stream&) { FOVEA_CHECK(false); }
+  /// gated_linear() with the adapters' shares added in fp32 before the activation: out act [T, n / 2]. Rows
+  /// without one get the bits of gated_linear(). `wide` f32 [block_rows or fewer, lora_columns()]: scratch.
+  virtual Status gated_linear_lora(const LinearWeight&, const GatedActivation&, const LoraInput&,
+                                   const Tensor&, const Tensor&, Stream&) {
     FOVEA_CHECK(false);
   }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/rows/route.h"
 #include "kernels/cuda/rows/row_ops.h"
+#include "lora_check.cuh"
 #include "rows_append.cuh"
 #include "rows_bench.cuh"
 
@@ -361,6 +362,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "check";
   if (mode == "bench") {
     bench_rows();
+    bench_loras();
     return 0;
   }
   progress("start");
@@ -372,6 +374,8 @@ int main(int argc, char** argv) {
   progress("route");
   check_appends();
   progress("append");
+  check_loras();
+  progress("adapters");
   std::printf("%s: %d failures\n", failures == 0 ? "passed" : "FAILED", failures);
   return failures == 0 ? 0 : 1;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "engine/device_executor.h"
 #include "engine/encoder_input.h"
 #include "engine/head_drafter.h"
+#include "engine/lora_table.h"
 #include "engine/model_drafter.h"
 #include "model/kv_groups.h"
 #include "model/model_test_support.h"
@@ -49,6 +51,12 @@ struct DeviceConfig {
   /// Rows that decode are sequences of their own in the batch, as beside a backend whose phases differ.
   bool phases_differ = false;
   int decode_rows = 1;  ///< SchedulerConfig::decode_rows
+  /// Adapters of requests, by name; their images are made here.
+  std::map<std::string, std::shared_ptr<LoraAdapter>> adapters = {};
+  int lora_slots = 0;       ///< 0 = no adapters
+  int lora_block_rows = 8;  ///< at least as many as a graph has
+  /// The constraint of request i; null = none.
+  std::function<std::unique_ptr<TokenConstraint>(size_t)> constraint = {};
 };
 
 class DeviceEngine {
@@ -56,7 +64,11 @@ class DeviceEngine {
   static constexpr int kPageSize = 4, kRunning = 6;
 
   explicit DeviceEngine(const DeviceConfig& setup, const std::string& name = "llama3_gqa4_d16_bf16")
-      : pool_(1), stream_(pool_), registry_(ReferenceBackend::registry(device_)) {
+      : pool_(1),
+        stream_(pool_),
+        registry_(ReferenceBackend::registry(device_)),
+        adapters_(setup.adapters),
+        constraint_(setup.constraint) {
     const std::string dir = std::string(FOVEA_SOURCE_DIR) + "/tests/goldens/" + name;
     const auto config = load_model_config(dir);
     EXPECT_TRUE(config.ok()) << config.error().message;
@@ -107,6 +119,20 @@ class DeviceEngine {
     options.limits = {kRunning, scheduler.max_batched_tokens, int64_t{kRunning} * scheduler.max_seq_len,
                       scheduler.max_seq_len};
     options.kv_dtype = KvCacheDType::float32;
+    if (setup.lora_slots > 0) {
+      layout_ = lora_layout(lora_shape(config_), 16, DType::f32);
+      const Status allowed = model_->allow_lora({16, &layout_, setup.lora_block_rows});
+      EXPECT_TRUE(allowed.ok()) << (allowed.ok() ? "" : allowed.error().message);
+      options.row_bytes += LoraSlots::kRowBytes;
+      options.logit_row_bytes += LoraSlots::kRowBytes;
+      scheduler.max_loras = setup.lora_slots;
+      lora_slots_ = std::make_unique<LoraSlots>(device_, layout_, setup.lora_slots, setup.lora_block_rows);
+      uint64_t number = 0;
+      for (auto& [of, adapter] : adapters_) {
+        adapter->number = ++number;
+        adapter->image = lora_image(*adapter, layout_);
+      }
+    }
     options.max_logit_rows = scheduler.max_logit_rows;
     options.hidden_states = head ? static_cast<int>(head->hidden.size()) : 0;
     options.max_encoder_len = scheduler.max_encoder_len;
@@ -128,6 +154,7 @@ class DeviceEngine {
     executor.buckets = setup.buckets;
     executor.drafts = setup.drafts > 0;
     executor.edit_list_bytes = setup.drafts > 0 ? 4096 : 0;
+    executor.lora = lora_slots_.get();
     executor.patience = std::chrono::duration<double>(setup.patience);
     executor_ = std::make_unique<DeviceExecutor>(*runner_, *ops_, *queue_, pool_, executor);
     const Status captured = executor_->start();
@@ -172,6 +199,8 @@ class DeviceEngine {
           context_);
       EXPECT_TRUE(created.ok()) << (created.ok() ? "" : created.error().message);
       created->front()->sequence.encoder = *encoder;
+      if (!requests[i].lora.empty()) created->front()->sequence.lora = adapters_.at(requests[i].lora);
+      if (constraint_) created->front()->set_constraint(constraint_(i));
       created->front()->set_id(i + 1);
       core_->add(std::move(created->front()));
     }
@@ -185,6 +214,7 @@ class DeviceEngine {
   }
 
   DeviceExecutor& executor() { return *executor_; }
+  const LoraSlots& lora_slots() const { return *lora_slots_; }
   GuardedQueue& queue() { return *queue_; }
   EngineCore& core() { return *core_; }
   ModelRunner& runner() { return *runner_; }
@@ -235,6 +265,10 @@ class DeviceEngine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCache> kv_;
+  std::map<std::string, std::shared_ptr<LoraAdapter>> adapters_;
+  std::function<std::unique_ptr<TokenConstraint>(size_t)> constraint_;
+  LoraLayout layout_;
+  std::unique_ptr<LoraSlots> lora_slots_;
   std::unique_ptr<GuardedQueue> queue_;
   std::unique_ptr<DeviceExecutor> executor_;
   RequestContext context_;

@@ -6,14 +6,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/graph_buckets.h"
+#include "engine/token_constraint_test_support.h"
+#include "tests/engine/adapter_fixture.h"
 #include "tests/engine/device_engine.h"
+#include "tests/engine/fixture.h"
 #include "tests/engine/recorded_drafter.h"
 #include "tests/engine/watched_drafts.h"
+#include "tests/support/temp_dir.h"
 
 namespace fovea {
 namespace {
@@ -227,6 +234,132 @@ TEST(DeviceExecutor, SamplesOnTheHostWhatTheDeviceHasNoRoomFor) {
   EXPECT_EQ(ahead.run(requests), want);
   EXPECT_GT(ahead.executor().counts().host_sampled, 60);
   EXPECT_GT(ahead.executor().counts().future_tokens, 60);
+}
+
+/// Masks are filled on the host; the device draws, also from rows whose mask follows their forward pass.
+TEST(DeviceExecutor, ConstraintsMaskRowsAndLeaveOthersAlone) {
+  auto requests = mixed_requests();
+  requests[6].sampling.ignore_eos = false;
+  const auto constraint = [](size_t i) -> std::unique_ptr<TokenConstraint> {
+    if (i % 2 == 0) return std::make_unique<test::HashConstraint>(i, 5, i == 6 ? 9 : -1);
+    return nullptr;
+  };
+  Config host{{3, true}, {1, 2, 4, 6}};  // with three open steps the host draws
+  host.constraint = constraint;
+  DeviceEngine plain((Config())), on_host(host);
+  const auto free = plain.run(requests), want = on_host.run(requests);
+  EXPECT_GT(on_host.executor().counts().host_sampled, 60);
+  EXPECT_EQ(on_host.executor().counts().masked, 0);
+  EXPECT_NE(want[0].ids, free[0].ids);
+  EXPECT_EQ(want[1], free[1]);
+  for (size_t i = 0; i < want.size(); i += 2) {
+    const auto rule = constraint(i);
+    for (size_t t = 0; t < want[i].ids.size(); ++t)
+      EXPECT_TRUE(rule->advance(want[i].ids[t]) || (i == 6 && t + 1 == want[i].ids.size())) << i << ", " << t;
+  }
+  int64_t preemptions = 0;
+  for (const Config& base :
+       {Config{}, Config{kAhead, {}}, Config{kOneByOne}, Config{kWaits}, Config{kAhead, {3}, 17, 400, true},
+        Config{kAhead, {2, 6}, 64, 30, false, 60, 2}, Config{kAhead, {1, 2, 4, 6}, 9, 30, true}}) {
+    Config setup = base;
+    setup.constraint = constraint;
+    DeviceEngine engine(setup);
+    const auto got = engine.run(requests);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(got[i], want[i]) << "request " << i << ", " << setup.max_batched_tokens << " rows, "
+                                 << setup.num_pages << " pages, " << setup.buckets.size() << " graphs";
+    const DeviceExecutor::Counts& counts = engine.executor().counts();
+    EXPECT_EQ(counts.host_sampled, 0);
+    EXPECT_GT(counts.masked, 60);
+    EXPECT_EQ(counts.deferred > 30, setup.overlap.future_tokens);
+    preemptions += engine.core().stats().preemptions;
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+/// Adapters "a", "b" and "c" of the model, of different ranks and modules.
+std::map<std::string, std::shared_ptr<LoraAdapter>> adapters(const std::string& model,
+                                                             const test::TempDir& temp) {
+  const auto weights = test::weights_of(test::fixture_dir(model));
+  const auto config = load_model_config(test::fixture_dir(model));
+  FOVEA_CHECK(config.ok());
+  std::map<std::string, std::shared_ptr<LoraAdapter>> out;
+  const auto add = [&](const std::string& name, std::vector<std::string> modules,
+                       test::AdapterOptions options) {
+    options.targets = nlohmann::json(modules).dump();
+    (void)test::write_adapter(temp, name, test::modules_of(weights, modules), options);
+    auto adapter = read_lora_adapter(temp.path() + "/" + name, lora_shape(*config), 16);
+    EXPECT_TRUE(adapter.ok()) << (adapter.ok() ? "" : adapter.error().message);
+    out[name] = std::make_shared<LoraAdapter>(*std::move(adapter));
+  };
+  add("a", {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, {.rank = 5});
+  add("b", {"q_proj", "v_proj"}, {.rank = 16, .dtype = DType::bf16, .seed = 2});
+  add("c", {"down_proj", "up_proj", "k_proj"}, {.rank = 8, .seed = 3});
+  return out;
+}
+
+TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
+  auto requests = mixed_requests();
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].lora = std::array{"", "a", "b", "c"}[i % 4];
+  const std::string model = "llama3_gqa4_d16_bf16";
+  const test::TempDir temp;
+  const auto all = adapters(model, temp);
+  EngineConfig host = test::fixture_config(model, "CPU_ATTN");
+  host.max_logprobs = -1;
+  host.kv_cache_dtype = KvCacheDType::float32;
+  for (const auto& [name, adapter] : all)
+    host.lora.modules.push_back({name, temp.path() + "/" + name});
+  const auto cpu = test::make_engine(host);
+  ASSERT_TRUE(cpu);
+  Config alone{kOneByOne, {}};
+  alone.adapters = all;
+  alone.lora_slots = 1;
+  std::vector<Answer> want;
+  for (const GenerateRequest& request : requests) {
+    DeviceEngine engine(alone);
+    want.push_back(engine.run({request})[0]);
+    GenerateRequest scored = request;
+    scored.sampling.max_tokens = 1;
+    scored.last_logits = true;
+    const std::vector<float> there = engine.run({scored})[0].last_logits;
+    const std::vector<float> here = test::run_one(*cpu, scored).last.last_logits;
+    ASSERT_EQ(there.size(), here.size());
+    for (size_t i = 0; i < here.size(); ++i)
+      ASSERT_NEAR(there[i], here[i], 1e-4) << request.lora << ", token " << i;
+  }
+  DeviceEngine plain((Config()));
+  const auto free = plain.run(requests = [&] {
+    auto without = requests;
+    for (GenerateRequest& request : without)
+      request.lora.clear();
+    return without;
+  }());
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].lora = std::array{"", "a", "b", "c"}[i % 4];
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_EQ(want[i] == free[i], i % 4 == 0) << i;
+
+  int64_t preemptions = 0;
+  for (const Config& base :
+       {Config{}, Config{kAhead, {}}, Config{kOneByOne}, Config{kAhead, {3}, 17, 400, true},
+        Config{kAhead, {2, 6}, 64, 30, false, 60, 2}, Config{kAhead, {1, 2, 4, 6}, 9, 30, true}})
+    for (const int slots : {1, 2, 5}) {
+      Config setup = base;
+      setup.adapters = all;
+      setup.lora_slots = slots;
+      setup.lora_block_rows = slots == 2 ? 64 : 7;
+      DeviceEngine engine(setup);
+      const auto got = engine.run(requests);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_EQ(got[i], want[i]) << "request " << i << ", " << slots << " slots, "
+                                   << setup.max_batched_tokens << " rows, " << setup.buckets.size()
+                                   << " graphs";
+      EXPECT_GE(engine.lora_slots().copies(), 3);
+      EXPECT_EQ(engine.lora_slots().copies() == 3, slots == 5);
+      preemptions += engine.core().stats().preemptions;
+    }
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST(DeviceExecutor, UnusableLogitsFailTheirRequestAlone) {

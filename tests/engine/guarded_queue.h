@@ -94,7 +94,6 @@ class GuardedQueue final : public DeviceQueue {
     out.token = Ops::kNoToken;
     out.status = cuda::SampleStatus::skipped;
     if (row.logits_row < 0) return;
-    FOVEA_CHECK(row.mask_row < 0);
     const std::span<const float> logits(args.logits + row.logits_row * args.row_stride,
                                         static_cast<size_t>(args.width));
     std::vector<float> edited;
@@ -103,6 +102,13 @@ class GuardedQueue final : public DeviceQueue {
     if (row.edits != 0) {
       edited.assign(drawable.begin(), drawable.end());
       forced = edit(row, edited);
+      drawable = edited;
+    }
+    if (row.mask_row >= 0) {
+      if (edited.empty()) edited.assign(drawable.begin(), drawable.end());
+      const uint32_t* const mask = args.masks + row.mask_row * args.mask_stride;
+      for (size_t i = 0; i < edited.size(); ++i)
+        if ((mask[i / 32] >> (i % 32) & 1) == 0) edited[i] = -std::numeric_limits<float>::infinity();
       drawable = edited;
     }
     LogitScan found = scan_logits(drawable);

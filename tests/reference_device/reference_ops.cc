@@ -439,6 +439,85 @@ Status ReferenceOps::gated_linear(const LinearWeight& gate_up, const GatedActiva
   return {};
 }
 
+namespace {
+
+/// y += the share of the adapter of `slot`.
+void add_share(const LoraStep& step, const LoraPlace& place, int64_t slot, const std::vector<float>& x,
+               std::vector<float>& y) {
+  const LoraLayout& layout = *step.layout;
+  FOVEA_CHECK(slot < step.slots.size(0));
+  const std::byte* const memory =
+      static_cast<const std::byte*>(step.slots.data) + slot * step.slots.stride(0);
+  LoraLine line;
+  std::memcpy(&line, memory + place.line * static_cast<int64_t>(sizeof line), sizeof line);
+  const int64_t rank = line.rank, elements = layout.elements * rank;
+  FOVEA_CHECK(rank > 0 && rank <= layout.max_rank && rank % LoraLayout::kRanks == 0);
+  const Tensor all = Tensor::dense(const_cast<std::byte*>(memory) + layout.table_bytes(), *step.slots.device,
+                                   element_of(layout.dtype), {elements});
+  for (int m = 0; m < place.modules; ++m) {
+    const auto index = static_cast<size_t>(m);
+    if (line.scale[index] == 0.0f) continue;
+    for (int64_t r = 0; r < rank; ++r) {
+      double sum = 0;
+      for (int64_t k = 0; k < place.k; ++k)
+        sum += double{x[static_cast<size_t>(k)]} *
+               double{stored_value(all, place.a * rank + (m * rank + r) * place.a_stride() + k)};
+      for (int64_t n = place.first_output[index]; n < place.first_output[index + 1]; ++n)
+        y[static_cast<size_t>(n)] += static_cast<float>(double{line.scale[index]} * sum *
+                                                        double{stored_value(all, (place.b + n) * rank + r)});
+    }
+  }
+}
+
+/// f(row, slot) of each row of the tiles [first, end).
+template <class F>
+void each_row(const LoraTiles& tiles, int64_t first, int64_t end, const F& f) {
+  for (int64_t t = first; t < end; ++t) {
+    LoraTile tile;
+    std::memcpy(&tile, static_cast<const LoraTile*>(tiles.tiles.data) + t, sizeof tile);
+    for (int32_t i = 0; i < tile.rows; ++i)
+      f(tiles.order.as<int32_t>()[tile.first + i], tile.slot);
+  }
+}
+
+}  // namespace
+
+Status ReferenceOps::add_lora_slots(const LoraInput& in, const Tensor& y, Stream&) {
+  device_.queue([step = in.step, place = in.place, tiles = in.tiles, x = in.x, y] {
+    each_row(tiles, 0, tiles.tiles.size(0), [&](int64_t row, int64_t slot) {
+      if (slot < 0) return;
+      std::vector<float> values = load(y, row);
+      add_share(step, place, slot, load(x, row), values);
+      store(y, row, values);
+    });
+  });
+  return {};
+}
+
+Status ReferenceOps::gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
+                                       const LoraInput& in, const Tensor& wide, const Tensor& out, Stream&) {
+  device_.queue([=, step = in.step, place = in.place, tiles = in.tiles, x = in.x] {
+    int64_t done = 0;
+    for (size_t block = 0; block + 1 < tiles.of_block.size(); ++block) {
+      const int64_t first = static_cast<int64_t>(block) * step.block_rows;
+      each_row(tiles, tiles.of_block[block], tiles.of_block[block + 1], [&](int64_t row, int64_t slot) {
+        FOVEA_CHECK(row >= first && row < first + wide.size(0));
+        const std::vector<float> input = load(x, row);
+        std::vector<float> sums(static_cast<size_t>(gate_up.n)), values(static_cast<size_t>(gate_up.n / 2));
+        multiply(gate_up, input.data(), sums.data());
+        if (slot >= 0) add_share(step, place, slot, input, sums);
+        store(wide, row - first, sums);
+        for (size_t i = 0; i < values.size(); ++i)
+          values[i] = static_cast<float>(gate(activation, double{sums[i]}, double{sums[i + values.size()]}));
+        store(out, row, values);
+        ++done;
+      });
+    }
+    FOVEA_CHECK(done == x.size(0));
+  });
+  return {};
+}
+
 Status ReferenceOps::activate(Activation f, const Tensor& x, Stream&) {
   device_.queue([=] {
     for (int64_t r = 0; r < x.size(0); ++r) {

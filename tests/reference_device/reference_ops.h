@@ -35,6 +35,13 @@ class ReferenceOps : public Ops {
   Status linear(const LinearWeight& weight, const Tensor& x, const Tensor& y, Stream&) override;
   Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                       const Tensor& wide, const Tensor& out, Stream&) override;
+  bool supports_lora() const override { return true; }
+  int64_t lora_parts(int64_t k) const override { return (k + 6) / 7; }
+  int64_t lora_columns(const LinearWeight& gate_up) const override { return gate_up.n; }
+  Status shrink_lora(const LoraInput&, Stream&) override { return {}; }  // the others do all of it
+  Status add_lora_slots(const LoraInput& input, const Tensor& y, Stream&) override;
+  Status gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
+                           const LoraInput& input, const Tensor& wide, const Tensor& out, Stream&) override;
   Status activate(Activation f, const Tensor& x, Stream&) override;
   Status latent_append(const LatentInput& input, Stream& stream) override;
   Status norm_rope_append(const AttentionInput& input, Stream&) override;

@@ -13,6 +13,7 @@
 #include "kernels/cuda/codes/pack_codes.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/lora/lora.h"
 #include "kernels/cuda/rows/route.h"
 #include "kernels/cuda/rows/row_ops.h"
 #include "kernels/cuda/sample/sample.h"
@@ -79,6 +80,31 @@ std::optional<int64_t> distance_of(std::span<const LinearWeight> weights) {
         code_of(weights[h]) != cuda::WeightCode::none || weights[h].bias)
       return {};
   return distance % 128 == 0 ? std::optional(distance) : std::nullopt;
+}
+
+cuda::LoraParams lora_params(const Ops::LoraInput& in) {
+  const LoraLayout& layout = *in.step.layout;
+  cuda::LoraParams p;
+  p.dtype = dtype_of(in.x);
+  p.slots = in.step.slots.data;
+  p.slot_bytes = layout.slot_bytes();
+  p.matrices = layout.table_bytes();
+  p.a = in.place.a;
+  p.b = in.place.b;
+  p.line = in.place.line;
+  p.k = in.place.k;
+  p.a_stride = in.place.a_stride();
+  p.n = in.place.n;
+  p.modules = in.place.modules;
+  std::ranges::copy(in.place.first_output, p.first_output);
+  p.max_rank = layout.max_rank;
+  p.order = in.tiles.order.as<const int32_t>();
+  p.tiles = in.tiles.tiles.as<const int32_t>();
+  p.num_tiles = in.tiles.tiles.size(0);
+  p.x = in.x.data;
+  p.x_stride = in.x.stride(0);
+  p.low = in.low.as<float>();
+  return p;
 }
 
 cuda::AddParams add_params(const Tensor& x, const Tensor& y, float scale) {
@@ -311,6 +337,52 @@ class CudaOps final : public Ops {
     p.activation = activation.f;
     p.limit = activation.limit;
     return cuda::launch_linear(p, stream.cuda());
+  }
+
+  bool supports_lora() const override { return true; }
+  int64_t lora_parts(int64_t k) const override { return cuda::lora_parts(act_, k); }
+  int64_t lora_columns(const LinearWeight& gate_up) const override {
+    return gate_up.format.layout == WeightLayout::rows
+               ? gate_up.n
+               : cuda::packed_panels(gate_up.n, /*gated=*/true) * cuda::kPanelRows;
+  }
+
+  Status shrink_lora(const LoraInput& in, Stream& stream) override {
+    return cuda::launch_lora_shrink(lora_params(in), stream.cuda());
+  }
+  Status add_lora_slots(const LoraInput& in, const Tensor& y, Stream& stream) override {
+    return cuda::launch_lora_expand(lora_params(in), y.data, y.stride(0), stream.cuda());
+  }
+
+  Status gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
+                           const LoraInput& in, const Tensor& wide, const Tensor& out,
+                           Stream& stream) override {
+    const cuda::LoraParams p = lora_params(in);
+    cuda::LoraGatedParams gated;
+    gated.wide = wide.as<const float>();
+    gated.wide_stride = wide.stride(0);
+    gated.interleaved = gate_up.format.layout != WeightLayout::rows;
+    gated.layer = linear_params(gate_up, in.x, out);
+    gated.layer.epilogue = cuda::LinearEpilogue::gated;
+    gated.layer.activation = activation.f;
+    gated.layer.limit = activation.limit;
+    if (gated.layer.block_scales) gated.layer.scales = nullptr;  // the sums have them
+    FOVEA_RETURN_IF_ERROR(cuda::launch_lora_shrink(p, stream.cuda()));
+    for (size_t block = 0; block + 1 < in.tiles.of_block.size(); ++block) {
+      const int64_t first = static_cast<int64_t>(block) * in.step.block_rows;
+      const int64_t rows = std::min(in.x.size(0) - first, wide.size(0));
+      // The sums of all outputs, in the order of the packed weight, without what follows them.
+      cuda::LinearParams sums = linear_params(gate_up, in.x.slice(0, first, rows), wide.first_rows(rows));
+      sums.n = wide.size(1);
+      sums.bias = nullptr;
+      if (!sums.block_scales) sums.scales = nullptr;
+      FOVEA_RETURN_IF_ERROR(cuda::launch_linear(sums, stream.cuda()));
+      gated.first_row = first;
+      gated.first_tile = in.tiles.of_block[block];
+      gated.num_tiles = in.tiles.of_block[block + 1] - gated.first_tile;
+      FOVEA_RETURN_IF_ERROR(cuda::launch_lora_gated(p, gated, stream.cuda()));
+    }
+    return {};
   }
 
   Status activate(Activation f, const Tensor& x, Stream& stream) override {

@@ -42,7 +42,7 @@ Status check(const LinearParams& p) {
     return invalid(shape(p) + ": rows of x at a stride of " + std::to_string(p.x_stride) +
                    " elements; 16-byte aligned rows, a stride of a multiple of 8, are allowed");
   if (p.code != WeightCode::none &&
-      (p.code != WeightCode::e4m3 || p.dtype != DType::bf16 || p.scales == nullptr))
+      (p.code != WeightCode::e4m3 || p.dtype != DType::bf16 || (p.block_scales && p.scales == nullptr)))
     return unsupported(shape(p) +
                        " with quantised weights; e4m3 with scales and bfloat16 activations are "
                        "supported");

@@ -45,7 +45,7 @@ struct LinearParams {
   WeightCode code = WeightCode::none;  ///< e4m3: with bf16 x
   /// e4m3: what multiplies the sums: f32 [n]; with block_scales, which multiply the sum of each 128 inputs,
   /// before these are added in ascending order, [panels, ceil(k / 128), 2]: of a panel's outputs 0 to 7 and 8
-  /// to 15.
+  /// to 15. Null without block_scales: 1.
   const float* scales = nullptr;
   bool block_scales = false;
   const float* bias = nullptr;  ///< [n] (gated: gates, then ups) or null

@@ -1,0 +1,40 @@
+#include "base/check.h"
+#include "lora/adapter_files.h"
+
+namespace fovea {
+namespace {
+
+LoraPlace place_of(int64_t k, std::initializer_list<int64_t> outputs) {
+  LoraPlace place;
+  place.k = k;
+  for (const int64_t n : outputs) {
+    FOVEA_CHECK(place.modules < kLoraModules);
+    place.first_output[static_cast<size_t>(place.modules++)] = place.n;
+    place.n += n;
+  }
+  place.first_output[static_cast<size_t>(place.modules)] = place.n;
+  return place;
+}
+
+}  // namespace
+
+LoraLayout lora_layout(const LoraShape& shape, int max_rank, DType dtype) {
+  LoraLayout layout;
+  layout.dtype = dtype;
+  layout.max_rank = max_rank;
+  for (const bool dense_mlp : shape.dense_mlp) {
+    auto& sites = layout.layers.emplace_back();
+    const auto at = [&](LoraSite site) -> LoraPlace& { return sites[static_cast<size_t>(site)]; };
+    at(LoraSite::qkv) = shape.stacked ? place_of(shape.hidden, {shape.q + 2 * shape.kv})
+                                      : place_of(shape.hidden, {shape.q, shape.kv, shape.kv});
+    at(LoraSite::o) = place_of(shape.q, {shape.hidden});
+    if (!dense_mlp) continue;
+    at(LoraSite::gate_up) = shape.stacked ? place_of(shape.hidden, {2 * shape.intermediate})
+                                          : place_of(shape.hidden, {shape.intermediate, shape.intermediate});
+    at(LoraSite::down) = place_of(shape.intermediate, {shape.hidden});
+  }
+  finish(layout);
+  return layout;
+}
+
+}  // namespace fovea
