@@ -151,9 +151,10 @@ TEST(Builtin, WhichKernelsServeVersion3IsTold) {
   EXPECT_EQ(value_of(on("sm90", spans), "full.prefill.kernels"),
             "sm80 from the sm90 prefill kernels have no spans");
   AttentionSpec narrow = llama_8b_spec();
-  narrow.kv_dtype = KvCacheDType::fp8_e4m3;
-  EXPECT_EQ(value_of(on("sm90", narrow), "full.prefill.kernels"),
-            "sm80 from the sm90 prefill kernels read no KV cache of fp8_e4m3");
+  narrow.kv_dtype = KvCacheDType::fp8_e5m2;
+  EXPECT_EQ(value_of(on("sm90", narrow), "full.prefill.kernels"), "sm90 from Hopper's own instructions");
+  EXPECT_EQ(value_of(on("sm90", narrow), "full.decode.kernels"),
+            "sm80 from the sm90 decode kernels read no KV cache of fp8_e5m2");
   EXPECT_EQ(value_of(on("sm90", llama_8b_spec(), {.backend = "fa2"}), "full.prefill.kernels"), "-")
       << "it has one family";
   EXPECT_THAT(explain_in_full(plain), HasSubstr("  full.decode.kernels = sm90 ("));

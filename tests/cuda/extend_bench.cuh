@@ -117,6 +117,13 @@ class ExtendStep {
     a.mask.softcap = shape_.softcap;
     const int64_t element = kv_bytes(kernel.info.kv), page = shape_.page_size();
     a.kv.type = kernel.info.kv;
+    if (a.kv.type == KvType::int8) {
+      scales_ =
+          DeviceArray<float>(std::vector<float>(static_cast<size_t>(pages * page * shape_.kv_heads), 0.01f));
+      a.kv.k_scales = a.kv.v_scales = scales_.data;
+      a.kv.scale_head_stride = 1, a.kv.scale_slot_stride = shape_.kv_heads;
+      a.kv.scale_page_stride = page * shape_.kv_heads;
+    }
     a.kv.k_head_stride = shape_.d * element, a.kv.v_head_stride = shape_.dv * element;
     a.kv.k_slot_stride = shape_.kv_heads * a.kv.k_head_stride;
     a.kv.v_slot_stride = shape_.kv_heads * a.kv.v_head_stride;
@@ -138,7 +145,7 @@ class ExtendStep {
   const ExtendShape shape_;
   DeviceArray<uint32_t> q_;
   DeviceArray<uint16_t> out_;
-  DeviceArray<float> sinks_;
+  DeviceArray<float> sinks_, scales_;
   DeviceArray<int32_t> table_, count_, queue_{std::vector<int32_t>{0}};
   DeviceArray<WorkItem> items_;
   AttentionParams params_;

@@ -1,6 +1,6 @@
-// Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `invariance`, `drafts`),
-// `small` for a sanitizer, `bench` (or one part of it: `prefill`, `decode`, `rows`). Problems that
-// sm90::select refuses are skipped and counted.
+// Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `eight_bit`, `invariance`,
+// `drafts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `eight_bit_prefill`, `few_rows`,
+// `decode`, `rows`). Problems that sm90::select refuses are skipped and counted.
 #include "extend_bench.cuh"
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/launch.h"
@@ -86,6 +86,28 @@ static void check_prefill(Element type) {
   check_all(capped_problems(), KernelKind::extend, type);
 }
 
+/// Prefill over 8-bit caches: with scales of the cache, and for int8 of each token and head.
+static void check_eight_bit_prefill(Element type) {
+  for (const HeadSize size : {HeadSize{64, 64}, {128, 128}, {256, 256}})
+    for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8}) {
+      const bool all = size.d == 128 && type == Element::bf16 && kv != Element::e5m2;
+      const auto put = [&](std::vector<Problem> problems) {
+        return eight_bit(with_dims(all ? problems : few(problems), size.d, size.dv), kv, kv == Element::int8);
+      };
+      if (kv == Element::int8 && size.d == 256) continue;
+      for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
+        check_all(put(extend_problems(size.d)), kind, type);
+      check_all(put(general_problems(70)), KernelKind::extend, type);
+      check_all(put(general_problems(300)), KernelKind::extend, type);
+      if (type == Element::bf16 || kv == Element::int8)
+        check_all(eight_bit(with_dims(large_value_problems(), size.d, size.dv), kv, kv == Element::int8),
+                  KernelKind::extend, type);
+      if (size.d != 128) continue;
+      check_all(eight_bit(split_problems(), kv, kv == Element::int8), KernelKind::extend, type);
+      if (kv == Element::e4m3) check_all(eight_bit(capped_problems(), kv, false), KernelKind::extend, type);
+    }
+}
+
 /// Enough splits to combine partial results in every way.
 static std::vector<Problem> long_problems() {
   Problem p;
@@ -115,6 +137,7 @@ static void check_decode(Element type) {
 
 static void check_type(Element type) {
   check_prefill(type);
+  check_eight_bit_prefill(type);
   check_decode(type);
 }
 
@@ -141,6 +164,11 @@ static void check_invariances() {
            "differs between large and small tiles", p.name);
     p.mask.window_left = 100;
     check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+    p.mask.window_left = -1;
+    for (const Element kv : {Element::e4m3, Element::int8}) {
+      p.kv = kv, p.scales_per_token = kv == Element::int8;
+      if (select(p, KernelKind::extend).ok()) check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+    }
   }
   std::printf("invariances: %d failures\n", failures);
 }
@@ -191,6 +219,8 @@ static void check_small() {
       p.kv = Element::bf16;
       for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
         check_all({p}, kind, Element::bf16);
+      for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8})
+        check_all(eight_bit({p}, kv, kv == Element::int8), KernelKind::extend, Element::bf16);
       p.seqs = {{1, 300, 0}, {1, 3000, 1}, {1, 0, 2}, {3, 40, 3}, {1, 1030, 4}};
       for (const Element kv : {Element::bf16, Element::e4m3}) {
         p.kv = kv;
@@ -240,6 +270,60 @@ static void bench_prefill() {
   bench_both("soft cap", shape, pool);
 }
 
+/// Own 16-bit kernel, own 8-bit kernels and those of sm80, on the same shapes.
+static void bench_eight_bit() {
+  const Pool sixteen(size_t{1} << 30, 0), eight(size_t{1} << 29, 1);  // values without a NaN
+  ExtendShape on32k = uniform(1, 32768, 16, 128, true);
+  on32k.seqs = {{2048, 32768}};
+  ExtendShape few = on32k;
+  few.seqs.assign(8, {64, 8192});
+  ExtendShape capped = uniform(4, 4096, 16, 128, true);
+  capped.softcap = 30;
+  struct Row {
+    const char* name;
+    ExtendShape shape;
+  };
+  std::vector<Row> rows = {{"2K on 30K", on32k},
+                           {"4K", uniform(4, 4096, 16, 128, true)},
+                           {"16K", uniform(1, 16384, 16, 128, true)},
+                           {"64 rows on 8K", few},
+                           {"1K", uniform(16, 1024, 16, 128, true)},
+                           {"page 1", uniform(4, 4096, 1, 128, true)},
+                           {"soft cap", capped},
+                           {"D 64", uniform(4, 4096, 16, 64, true)},
+                           {"D 256", uniform(4, 4096, 16, 256, true)}};
+  for (const Row& row : rows) {
+    Problem p;
+    p.head_dim = row.shape.d, p.v_head_dim = row.shape.dv, p.mask = row.shape.mask;
+    p.softcap = row.shape.softcap;
+    for (const Element kv : {Element::bf16, Element::e4m3, Element::int8}) {
+      p.kv = kv;
+      const Pool& pool = kv == Element::bf16 ? sixteen : eight;
+      const std::string type = kv == Element::bf16 ? " bf16 " : kv == Element::e4m3 ? " e4m3 " : " int8 ";
+      if (select(p, KernelKind::extend).ok())
+        bench_extend(("sm90" + type + row.name).c_str(), sm90_kernel(p, KernelKind::extend), row.shape, pool);
+      if (kv != Element::bf16)
+        bench_extend(("sm80" + type + row.name).c_str(), kernel_of(p, KernelKind::extend), row.shape, pool);
+    }
+  }
+}
+
+/// Little work, and groups that do not divide the tile.
+static void bench_few_rows() {
+  const Pool pool(size_t{1} << 30, 0);
+  ExtendShape narrow = uniform(1, 4096, 0, 128, true);
+  narrow.kv_heads = 2;
+  bench_both("8/2 heads, one of 4K", narrow, pool);
+  bench_both("16 of 1K", uniform(16, 1024, 0, 128, true), pool);
+  bench_both("64 of 256", uniform(64, 256, 0, 128, true), pool);
+  ExtendShape odd = uniform(4, 4096, 0, 128, true);
+  odd.kv_heads = 4, odd.group = 7;
+  bench_both("28/4 heads", odd, pool);
+  ExtendShape mha = uniform(4, 4096, 0, 128, true);
+  mha.kv_heads = 32, mha.group = 1;
+  bench_both("32/32 heads", mha, pool);
+}
+
 static void bench_decodes() {
   Pool pool(size_t{9} << 30, 0);
   for (const DecodeShape& shape : decode_shapes())
@@ -271,10 +355,13 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "check";
   if (what == "bf16" || what == "check") check_type(Element::bf16);
   if (what == "fp16" || what == "check") check_type(Element::f16);
+  if (what == "eight_bit") check_eight_bit_prefill(Element::bf16), check_eight_bit_prefill(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
   if (what == "drafts" || what == "check") check_drafts();
   if (what == "small") check_small();
   if (what == "bench" || what == "prefill") bench_prefill();
+  if (what == "bench" || what == "eight_bit_prefill") bench_eight_bit();
+  if (what == "bench" || what == "few_rows") bench_few_rows();
   if (what == "bench" || what == "decode") bench_decodes();
   if (what == "bench" || what == "rows") bench_drafts();
   std::printf("%s %s: %d failures, %d problems refused\n", failures == 0 ? "PASS" : "FAIL", what.c_str(),

@@ -50,8 +50,11 @@ std::string kind_of(const KernelChoice& choice) {
 std::string variant_of(const KernelChoice& choice, uint8_t variant) {
   if (choice.family != Family::sm90 || choice.kernel.kind == KernelKind::decode) return "";
   const sm90::PrefillVariant v = sm90::kPrefillVariants[variant];
-  return std::string(v.load_mode == sm90::LoadMode::tma ? " tma" : " cp.async") +
-         (v.softcap ? " softcap" : "");
+  // 8-bit caches have one load mode.
+  const char* const load = v.load_mode == sm90::LoadMode::tma        ? " tma"
+                           : v.load_mode == sm90::LoadMode::cp_async ? " cp.async"
+                                                                     : "";
+  return std::string(load) + (v.softcap ? " softcap" : "");
 }
 
 }  // namespace
@@ -61,10 +64,15 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   const KernelInfo& k = choice.kernel;
   const std::string family(to_string(choice.family));
   std::string instance = kind_of(choice) + " " + name_of(k.q);
-  // One sm80 prefill kernel serves all 8-bit key types; portable kernels are compiled for one product type,
-  // independent of the stored type.
-  const bool extend8 = choice.family == Family::sm80 && k.kind != KernelKind::decode && k.kv != KvType::same;
-  instance += extend8 ? " kv=8-bit" : name_of(k.kv);
+  // One prefill kernel of sm80 serves all 8-bit key types, and one of sm90 both types of fp8; portable
+  // kernels are compiled for one product type, independent of the stored type.
+  const bool extend8 = k.kind != KernelKind::decode && k.kv != KvType::same;
+  if (extend8 && choice.family == Family::sm80)
+    instance += " kv=8-bit";
+  else if (extend8 && choice.family == Family::sm90 && k.kv == KvType::e4m3)
+    instance += " kv=fp8";
+  else
+    instance += name_of(k.kv);
   instance += " D=" + std::to_string(k.head_dim);
   if (k.v_head_dim != k.head_dim) instance += "/" + std::to_string(k.v_head_dim);
   // The other families have one kernel for all masks.
@@ -125,10 +133,13 @@ std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf fami
         if (!choice.ok() ||
             std::ranges::find(info.families, to_string(choice->family)) == info.families.end())
           continue;
-        // The sm90 prefill kernels are compiled for two load modes, with and without a soft cap.
+        // The sm90 prefill kernels of 16-bit caches are compiled for two load modes; all with and without a
+        // soft cap.
         const bool variants = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
+        const bool widened = choice->kernel.kv != KvType::same;
         for (const sm90::PrefillVariant& v : sm90::kPrefillVariants) {
-          if (variants ? v.softcap != (spec.softcap > 0.0f) : v.index() != 0) continue;
+          const bool compiled = (v.load_mode == sm90::LoadMode::widened) == widened;
+          if (variants ? !compiled || v.softcap != (spec.softcap > 0.0f) : v.index() != 0) continue;
           for (const KernelName& name : names_of(*choice, {true, false, v.index()}))
             names.insert({name.family, name.instance});
         }

@@ -41,9 +41,9 @@ class PrefillConsumer {
     wgmma_wait<0>();
     wgmma_pin(s);
     release_keys<false>();
-    k_.next();
     float factor[2];
     softmax<true>(s, factor);
+    k_.next();
     pack_tile(p, s);
     do {
       while (is_interior())
@@ -55,12 +55,18 @@ class PrefillConsumer {
  private:
   /// With a soft cap, ping-pong scheduling is 0.7 % faster at D = 128; without one it is slower.
   static constexpr bool kPingPongBarriers = P::kPingPong || (P::kD == 128 && kSoftcap);
-  static constexpr bool kTma = kLoadMode == LoadMode::tma;
+  /// Whether wgmma may read a tile as soon as its barrier completes.
+  static constexpr bool kOrdered =
+      kLoadMode == LoadMode::tma || (kLoadMode == LoadMode::widened && !(P::kD == 128 && kSoftcap));
+  /// fp16 probabilities are multiplied by a value's scale and KvParams::v_gain, together up to 8/7 of the
+  /// token's largest value: they must not be as large as elsewhere.
+  static constexpr int kThreshold =
+      P::kTokenScales && std::is_same_v<typename P::Q, __half> ? 2 : kRescaleThresholdLog2;
   using Scores = float[P::kTileKeys / 2];
   using Output = float[P::kDv / 2];
   using Packed = uint32_t[P::kTileKeys / 16][4];
   static constexpr bool kFewRegisters =
-      P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && !kTma && kSoftcap));
+      P::kConsumers == 3 && (P::kD > 128 || (P::kD == 128 && kLoadMode != LoadMode::tma && kSoftcap));
   using Query = uint32_t[P::kQueryInRegisters ? P::kD / 16 : 1][4];
 
   /// Whether neither this step nor the next involves another work tile, no row is masked in the next key
@@ -89,7 +95,7 @@ class PrefillConsumer {
       }
     }
     const RingPosition<P::kStages> v = values_position();
-    if (!kTma) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (!kOrdered) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     fence_cp_async_writes();
     if (kPingPongBarriers) named_barrier_sync(1 + index_, 256);
@@ -97,7 +103,7 @@ class PrefillConsumer {
     wgmma_fence();
     score(s, q);  // after the last work tile: result unused; keeps the pipeline uniform
     wgmma_commit();
-    if (kTma) mbarrier_wait(shared_.values_full(v.slot), v.phase);
+    if (kOrdered) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (!kInterior && P::kDelayedStore && stored_count_ != work_tile_count_ - (ends ? 1 : 0)) {
       store_work_tile(stored_count_++, o);
       clear(o);
@@ -141,7 +147,7 @@ class PrefillConsumer {
   /// cp.async writes through the generic proxy, and the full barrier has made its writes visible to this
   /// thread. This fence orders them before the reads of wgmma.
   FOVEA_DEVICE void fence_cp_async_writes() const {
-    if (!kTma) fence_proxy_async();
+    if (!kOrdered) fence_proxy_async();
   }
   FOVEA_DEVICE bool next_work_tile() const {
     mbarrier_wait(shared_.work_tile_full(work_tile_count_ % P::kWorkTileStages),
@@ -154,6 +160,9 @@ class PrefillConsumer {
     key0_ = item.key_first;
     key_last_ = item.key_last;
     unmasked_ = keys_of_all_rows(a_.p, item, item.row_first + index_ * 64);
+    if constexpr (P::kHeadScales && !kSoftcap)
+      scale_ = a_.scale *
+               head_scale(a_.p.kv, a_.p.kv.k_scales, work_tiles_[work_tile_count_ % P::kWorkTileStages].head);
   }
   /// This thread's first row of the work tile; its second row is 8 further.
   FOVEA_DEVICE int row() const {
@@ -261,17 +270,38 @@ class PrefillConsumer {
   /// Scores -> probabilities. Returns whether O must be rescaled by `factor`.
   template <bool kMasked>
   FOVEA_DEVICE bool softmax(float (&s)[P::kTileKeys / 2], float (&factor)[2]) {
+    if constexpr (P::kTokenScales) multiply(s, 0, 1.0f);
     if (kMasked && !sees_all(key0_)) {
       const WorkItem& item = work_tiles_[work_tile_count_ % P::kWorkTileStages].item;
       apply_mask(s, a_.p, item, item.row_first + row(), key0_);
     }
     if constexpr (kSoftcap)
       return online_softmax_softcap(s, softmax_, a_.softcap, key0_ + P::kTileKeys, factor);
+    else if constexpr (P::kHeadScales)
+      return online_softmax<kThreshold>(s, softmax_, scale_, factor);
     else
-      return online_softmax(s, softmax_, a_.scale, factor);
+      return online_softmax<kThreshold>(s, softmax_, a_.scale, factor);
   }
-  static FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4],
-                                     const float (&s)[P::kTileKeys / 2]) {
+  /// Multiplies the scores (`array` 0) of tile k_, or the probabilities (1) of the one before, by the scales
+  /// of its keys or values.
+  FOVEA_DEVICE void multiply(float (&s)[P::kTileKeys / 2], int array, float gain) const {
+    if constexpr (P::kTokenScales) {
+      const uint32_t from = shared_.scales(array == 0 ? k_ : values_position()) +
+                            static_cast<uint32_t>(array * P::kTileKeys * 4) + threadIdx.x % 4 * 8;
+#pragma unroll
+      for (int i = 0; i < P::kTileKeys / 8; ++i) {
+        float low, high;
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(low), "=f"(high) : "r"(from + i * 32u));
+        if (array == 1) low *= gain, high *= gain;
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          s[4 * i + 2 * h] *= low, s[4 * i + 2 * h + 1] *= high;
+      }
+    }
+  }
+  /// After k_ has gone on to the next tile.
+  FOVEA_DEVICE void pack_tile(uint32_t (&p)[P::kTileKeys / 16][4], float (&s)[P::kTileKeys / 2]) {
+    if constexpr (P::kTokenScales) multiply(s, 1, a_.p.kv.v_gain);
 #pragma unroll
     for (int i = 0; i < P::kTileKeys / 4; ++i)
       p[i / 4][i % 4] = pack<typename P::Q>(s[2 * i], s[2 * i + 1]);
@@ -284,6 +314,7 @@ class PrefillConsumer {
   int key0_ = 0, key_last_ = 0;
   KeyInterval unmasked_{0, 0};  ///< the keys that all rows of this warpgroup see
   SoftmaxState softmax_;
+  float scale_ = 0;  ///< PrefillParams::scale for the work tile's head, where heads may have scales
   uint32_t work_tile_count_ = 0;  ///< work tiles of this CTA before the current one
   uint32_t stored_count_ = 0;     ///< work tiles of this CTA whose O is stored
   RingPosition<P::kStages> k_;

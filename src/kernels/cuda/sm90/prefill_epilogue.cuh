@@ -44,6 +44,15 @@ FOVEA_DEVICE RowEnd finish_row_approx(float row_max, float row_sum, const float*
   return end;
 }
 
+/// Whether the heads of a policy's cache may have scales.
+template <class P>
+inline constexpr bool kHasHeadScales = requires { requires P::kHeadScales; };
+
+/// The scale of a head of an fp8 cache, beside those of the whole cache; `scales`: those of K or V, or null.
+FOVEA_DEVICE float head_scale(const KvParams& kv, const float* scales, int head) {
+  return scales == nullptr ? 1.0f : __ldg(scales + head * kv.scale_head_stride);
+}
+
 /// What a row's store needs: the factor of O, and where the row begins, in units of 16 bytes; kNotStored: the
 /// row does not exist.
 struct alignas(8) RowTarget {
@@ -67,6 +76,7 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
     const int64_t at = partial_row(p, item.partial_first + item.split, head, packed_row - item.row_first);
     if (writes) store_state(p, at, row_max, row_sum);
     target.at = static_cast<uint32_t>(at * (P::kDv / 4));
+    if constexpr (kHasHeadScales<P>) target.factor = head_scale(p.kv, p.kv.v_scales, head);
     return target;
   }
   const int query_head = head * group + packed_row - token * group;
@@ -76,6 +86,7 @@ FOVEA_DEVICE RowTarget end_row(const AttentionParams& p, const WorkItem& item, i
                         p.lse_includes_sink);
   if (writes && p.lse != nullptr) p.lse[int64_t{row} * p.kv_heads.divisor * group + query_head] = end.lse;
   target.factor = end.inverse * p.kv.v_scale;
+  if constexpr (kHasHeadScales<P>) target.factor *= head_scale(p.kv, p.kv.v_scales, head);
   target.at = static_cast<uint32_t>(p.out_rows.offset(row, query_head) / 8);
   return target;
 }
@@ -106,8 +117,11 @@ FOVEA_DEVICE void write_output(const AttentionParams& p, bool partial, uint32_t 
       float* to = p.partial_out + int64_t{row.at} * 4 + 2 * q;
 #pragma unroll
       for (int j = 0; j < P::kDv / 8; ++j)
-        if (exists)
-          __stcg(reinterpret_cast<float2*>(to + 8 * j), make_float2(o[4 * j + 2 * h], o[4 * j + 2 * h + 1]));
+        if (exists) {
+          const float factor = kHasHeadScales<P> ? row.factor : 1.0f;
+          __stcg(reinterpret_cast<float2*>(to + 8 * j),
+                 make_float2(o[4 * j + 2 * h] * factor, o[4 * j + 2 * h + 1] * factor));
+        }
     } else {
       Q* to = static_cast<Q*>(p.out) + int64_t{row.at} * 8 + 8 * q;
       const int columns = exists ? p.v_head_dim - 8 * q : 0;

@@ -11,6 +11,7 @@ constexpr KernelInfo prefill_info(bool general) {
   KernelInfo info;
   info.kind = KernelKind::extend;
   info.q = std::is_same_v<typename P::Q, __half> ? QueryType::f16 : QueryType::bf16;
+  if constexpr (P::kEightBit) info.kv = P::kKvType;
   info.head_dim = P::kD;
   info.v_head_dim = P::kDv;
   info.general = general;

@@ -7,15 +7,17 @@
 namespace fovea::cuda::sm90 {
 namespace {
 
-constexpr size_t kCount = size_t{2} * 2 * 5;  // types, `general`, head sizes
+constexpr size_t kCount = size_t{2} * 2 * (5 + 3 + 2);  // types, `general`, head sizes, those of fp8 and int8
 
 template <class T>
 constexpr void add(std::array<KernelInfo, kCount>& kernels, size_t& at) {
-  PrefillAll<T>::any([&]<class P>() {
+  const auto add_both = [&]<class P>() {
     kernels[at++] = prefill_info<P>(false);
     kernels[at++] = prefill_info<P>(true);
     return false;
-  });
+  };
+  PrefillAll<T>::any(add_both);
+  PrefillEightBitAll<T>::any(add_both);
 }
 
 constexpr std::array<KernelInfo, kCount> all() {

@@ -73,10 +73,10 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
                   : PrefillSoftcap{};
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
   a.loads.query_by_tma = can_load_query_by_tma(p, P::kRows);
-  a.loads.tma_box_keys = tma_box_keys(p.kv, P::kTileKeys, heads);
+  a.loads.tma_box_keys = P::kEightBit ? 0 : tma_box_keys(p.kv, P::kTileKeys, heads);
   a.loads.kv_by_tma = a.loads.tma_box_keys > 0;
   a.loads.warps = a.loads.tma_box_keys * 2 > P::kTileKeys ? 1 : 4;
-  a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
+  a.section_keys = kSectionBytes / ((P::kD + P::kDv) * (P::kEightBit ? 1 : 2));
   if (a.loads.query_by_tma) {
     const auto tokens = static_cast<uint32_t>(P::kRows / group);
     // The number of rows is not needed: TMA boxes lie within a sequence's rows.
@@ -95,15 +95,29 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
 }
 
 using PrefillKernel = void (*)(PrefillParams);
-/// By PrefillVariant::index().
+/// Null: a variant that the policy does not have.
 template <class P>
-inline constexpr PrefillKernel kPrefillKernels[] = {
-    prefill_kernel<P, LoadMode::tma, false>, prefill_kernel<P, LoadMode::cp_async, false>,
-    prefill_kernel<P, LoadMode::tma, true>, prefill_kernel<P, LoadMode::cp_async, true>};
+PrefillKernel kernel_of(PrefillVariant variant) {
+  if constexpr (P::kEightBit) {
+    if (variant.load_mode != LoadMode::widened) return nullptr;
+    if (!variant.softcap) return prefill_kernel<P, LoadMode::widened, false>;
+    if constexpr (P::kTokenScales)
+      return nullptr;
+    else
+      return prefill_kernel<P, LoadMode::widened, true>;
+  } else {
+    constexpr PrefillKernel kKernels[] = {
+        prefill_kernel<P, LoadMode::tma, false>, prefill_kernel<P, LoadMode::cp_async, false>,
+        prefill_kernel<P, LoadMode::tma, true>, prefill_kernel<P, LoadMode::cp_async, true>};
+    return variant.load_mode == LoadMode::widened ? nullptr : kKernels[variant.index()];
+  }
+}
 
 template <class P>
 cudaError_t set_max_shared_memory() {
-  for (const PrefillKernel kernel : kPrefillKernels<P>) {
+  for (const PrefillVariant variant : kPrefillVariants) {
+    const PrefillKernel kernel = kernel_of<P>(variant);
+    if (kernel == nullptr) continue;
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
     if (error != cudaSuccess) return error;
@@ -135,10 +149,12 @@ cudaError_t queue_prefill(const PrefillParams& a, int ctas, Launch& l) {
   config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const PrefillVariant variant{a.loads.kv_by_tma ? LoadMode::tma : LoadMode::cp_async,
+  const PrefillVariant variant{P::kEightBit        ? LoadMode::widened
+                               : a.loads.kv_by_tma ? LoadMode::tma
+                                                   : LoadMode::cp_async,
                                a.softcap.limit > 0.0f};
   l.record.variant = variant.index();
-  return cudaLaunchKernelEx(&config, kPrefillKernels<P>[variant.index()], a);
+  return cudaLaunchKernelEx(&config, kernel_of<P>(variant), a);
 }
 
 template <class P>

@@ -12,7 +12,7 @@ namespace fovea::cuda::sm90 {
 /// Row maxima are updated lazily: row_max may lie this far below the largest score of the row, in log2 units.
 /// A factor of 2^8 costs no bit of the sum, and O need not be rescaled in nearly every tile. Whether a row is
 /// rescaled depends on its own scores only.
-inline constexpr float kRescaleThresholdLog2 = 8.0f;
+inline constexpr int kRescaleThresholdLog2 = 8;
 /// row_max of a row that has seen no key. Unlike -inf, differences with it are never NaN.
 inline constexpr float kNegInfFinite = -0x1.fffffep+127f;
 /// A SoftmaxState::rescale_threshold that every score reaches.
@@ -66,22 +66,24 @@ FOVEA_DEVICE void apply_mask(float (&s)[kCount], const AttentionParams& p, const
 
 /// SoftmaxState::rescale_threshold of scores that `scale` converts to log2 units. Slightly below the exact
 /// threshold, so that no rounding decides whether a row is rescaled.
+template <int kThreshold = kRescaleThresholdLog2>
 FOVEA_DEVICE int rescale_threshold_of(float row_max, float scale) {
-  const float limit = row_max + kRescaleThresholdLog2 - 1e-6f * (fabsf(row_max) + 16.0f);
+  const float limit = row_max + kThreshold - 1e-6f * (fabsf(row_max) + 16.0f);
   return limit > 0.0f ? __float_as_int(__fdividef(limit, scale)) : kAlwaysCheck;
 }
 
 /// Updates the row max of rows where the maximum grew past the rescale threshold; `lane_max`: this lane's
 /// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`.
+template <int kThreshold = kRescaleThresholdLog2>
 FOVEA_DEVICE bool update_row_max(const float (&lane_max)[2], SoftmaxState& state, float (&factor)[2]) {
-  const bool exceeded = lane_max[0] - kRescaleThresholdLog2 > state.row_max[0] ||
-                        lane_max[1] - kRescaleThresholdLog2 > state.row_max[1];
+  const bool exceeded =
+      lane_max[0] - kThreshold > state.row_max[0] || lane_max[1] - kThreshold > state.row_max[1];
   const bool rescale = __any_sync(~0u, exceeded) != 0;
   if (rescale) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float maximum = quad_max(lane_max[h]), old = state.row_max[h];
-      if (maximum - kRescaleThresholdLog2 > old) state.row_max[h] = maximum;
+      if (maximum - kThreshold > old) state.row_max[h] = maximum;
       factor[h] = exp2_approx(old - state.row_max[h]);
       state.row_sum[h] *= factor[h];
     }
@@ -117,7 +119,7 @@ FOVEA_DEVICE float max_score(const float (&s)[kCount], int h, int bits) {
 }
 
 /// s -> 2^(scale s - row_max), added to row_sum. Returns what update_row_max does.
-template <int kCount>
+template <int kThreshold = kRescaleThresholdLog2, int kCount>
 FOVEA_DEVICE bool online_softmax(float (&s)[kCount], SoftmaxState& state, float scale, float (&factor)[2]) {
   int bits[2];
   max_score_bits(s, bits);
@@ -126,11 +128,11 @@ FOVEA_DEVICE bool online_softmax(float (&s)[kCount], SoftmaxState& state, float 
   if (__any_sync(~0u, bits[0] >= state.rescale_threshold[0] || bits[1] >= state.rescale_threshold[1]))
       [[unlikely]] {
     const float lane_max[2] = {max_score(s, 0, bits[0]) * scale, max_score(s, 1, bits[1]) * scale};
-    rescale = update_row_max(lane_max, state, factor);
+    rescale = update_row_max<kThreshold>(lane_max, state, factor);
     if (rescale) {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        state.rescale_threshold[h] = rescale_threshold_of(state.row_max[h], scale);
+        state.rescale_threshold[h] = rescale_threshold_of<kThreshold>(state.row_max[h], scale);
     }
   }
 #pragma unroll

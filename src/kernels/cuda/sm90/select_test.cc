@@ -51,20 +51,48 @@ TEST(Sm90Select, ServesItsHeadSizesWithEveryMask) {
         }
 }
 
-TEST(Sm90Select, DecodeReadsFp8ThatPrefillDoesNot) {
+TEST(Sm90Select, ReadsFp8) {
   for (const QueryType q : {QueryType::f16, QueryType::bf16})
     for (const int d : {64, 128, 256})
-      for (const Problem& p : variants({q, KvType::e4m3, d, d, {}})) {
-        const auto info = select(p, KernelKind::decode);
-        ASSERT_TRUE(info.ok()) << info.error().message;
-        EXPECT_EQ(info->kv, KvType::e4m3);
-        EXPECT_EQ(info->head_dim, d);
-        EXPECT_EQ(refusal(p, KernelKind::extend), "the sm90 prefill kernels read no KV cache of fp8_e4m3");
-      }
+      for (const KernelKind kind : kKinds)
+        for (Problem p : variants({q, KvType::e4m3, d, d, {}})) {
+          const auto info = select(p, kind);
+          ASSERT_TRUE(info.ok()) << info.error().message;
+          EXPECT_EQ(info->kv, KvType::e4m3);
+          EXPECT_EQ(info->head_dim, d);
+          if (kind == KernelKind::decode) continue;
+          p.kv = KvType::e5m2;
+          const auto other = select(p, kind);
+          ASSERT_TRUE(other.ok()) << other.error().message;
+          EXPECT_EQ(*info, *other);
+        }
   EXPECT_EQ(refusal({QueryType::bf16, KvType::e4m3, 192, 128, {}}, KernelKind::decode),
             "head size is 192 with V of 128; the sm90 decode kernels take 64, 128 and 256 with fp8_e4m3");
+  EXPECT_EQ(refusal({QueryType::bf16, KvType::e5m2, 96, 96, {}}, KernelKind::extend),
+            "head size is 96; the sm90 prefill kernels take 64, 128 and 256 with fp8_e5m2");
   EXPECT_EQ(refusal({QueryType::bf16, KvType::e5m2, 128, 128, {}}, KernelKind::decode),
             "the sm90 decode kernels read no KV cache of fp8_e5m2");
+}
+
+TEST(Sm90Select, PrefillReadsScalesOfHeadsAndTokens) {
+  Problem p{QueryType::bf16, KvType::e4m3, 128, 128, {}};
+  p.per_head_scales = true;
+  EXPECT_TRUE(select(p, KernelKind::extend).ok());
+  EXPECT_EQ(refusal(p, KernelKind::decode), "the sm90 decode kernels have no scales of each head");
+  p.softcap = true;
+  EXPECT_EQ(refusal(p, KernelKind::extend),
+            "the sm90 prefill kernels have no soft cap with scales of each head");
+  p = {QueryType::f16, KvType::int8, 64, 64, {}};
+  const auto info = select(p, KernelKind::extend);
+  ASSERT_TRUE(info.ok()) << info.error().message;
+  EXPECT_EQ(info->kv, KvType::int8);
+  p.softcap = true;
+  EXPECT_EQ(refusal(p, KernelKind::extend),
+            "the sm90 prefill kernels have no soft cap with scales of each token");
+  EXPECT_EQ(refusal({QueryType::bf16, KvType::int8, 128, 128, {}}, KernelKind::decode),
+            "the sm90 decode kernels read no KV cache of int8_per_token_head");
+  EXPECT_EQ(refusal({QueryType::f16, KvType::int8, 256, 256, {}}, KernelKind::extend),
+            "head size is 256; the sm90 prefill kernels take 64 and 128 with int8_per_token_head");
 }
 
 TEST(Sm90Select, KernelsFitTheDeviceAndThePlanner) {
@@ -104,7 +132,6 @@ TEST(Sm90Select, SaysWhatItLacks) {
       {"packed masks", [](Problem& p) { p.mask.packed = true, p.mask.causal = false; }},
       {"tree masks", [](Problem& p) { p.mask.tree = true; }},
       {"ALiBi", [](Problem& p) { p.alibi = true; }},
-      {"scales of each head", [](Problem& p) { p.per_head_scales = true; }},
       {"negative softmax scales", [](Problem& p) { p.negative_scale = true; }},
       {"sink tokens below a window", [](Problem& p) { p.mask.window_left = 9, p.mask.sink_tokens = 4; }}};
   for (const Case& c : cases) {
@@ -130,8 +157,6 @@ TEST(Sm90Select, RefusesTypesAndSizesWithWhatItTakes) {
             "queries are fp32; the sm90 prefill kernels take fp16 and bf16");
   for (const KernelKind kind : kKinds) {
     const std::string who = kind == KernelKind::decode ? "decode" : "prefill";
-    EXPECT_EQ(refusal({QueryType::bf16, KvType::int8, 128, 128, {}}, kind),
-              "the sm90 " + who + " kernels read no KV cache of int8_per_token_head");
     for (const KvType kv : {KvType::f16, KvType::bf16, KvType::f32})
       EXPECT_EQ(refusal({QueryType::bf16, kv, 128, 128, {}}, kind),
                 "the sm90 " + who + " kernels read no KV cache of another type than the queries'");

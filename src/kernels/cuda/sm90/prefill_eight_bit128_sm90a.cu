@@ -1,0 +1,13 @@
+#include "kernels/cuda/sm90/prefill_launch-inl.cuh"
+#include "kernels/cuda/sm90/prefill_policies.h"
+
+namespace fovea::cuda::sm90 {
+
+bool launch_prefill_eight_bit128(Launch& l) {
+  return launch_prefill_policy<PrefillEightBit128<__nv_bfloat16, KvType::e4m3>>(l) ||
+         launch_prefill_policy<PrefillEightBit128<__half, KvType::e4m3>>(l) ||
+         launch_prefill_policy<PrefillEightBit128<__nv_bfloat16, KvType::int8>>(l) ||
+         launch_prefill_policy<PrefillEightBit128<__half, KvType::int8>>(l);
+}
+
+}  // namespace fovea::cuda::sm90
