@@ -82,8 +82,7 @@ std::string drafts_text(const Explanation& e) {
         "; explain that model for the reasons\n";
   else if (c.reads_hidden_states())
     out += "  draft decode: one layer, with pages beside the model's, by " +
-           (c.attention_backend.empty() ? "a backend that is chosen for it" : c.attention_backend) +
-           "\n";
+           (c.attention_backend.empty() ? "a backend that is chosen for it" : c.attention_backend) + "\n";
   else
     out += "  draft decode: no model\n";
   return out;
