@@ -747,7 +747,7 @@ class Connections(RawTest):
         self.assertLess(after.value("vllm:generation_tokens_total") - before.value("vllm:generation_tokens_total"), 8 * 900 + 1)
         self.assertEqual(after.value("fovea_http_connections_refused_total") - before.value("fovea_http_connections_refused_total"), 2)
         self.assertEqual(self.counts()["refused"], after.value("fovea_http_connections_refused_total"))
-        self.assertIn("http: a connection is refused: the limit of 8 connections for this address is reached", self.server.log)
+        self.server.wait_log("http: a connection is refused: the limit of 8 connections for this address is reached")
 
     def test_idle_floods_do_not_block_other_clients(self):
         before = self.counts()
