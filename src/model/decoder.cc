@@ -84,8 +84,10 @@ class Decoder final : public Model {
   Status forward_tensors(const StepTensors& step, const Tensor& logits, Stream& stream) override;
 
  private:
-  /// Whether the weights are described and not read. A draft head's embedding may be the model's.
+  /// Whether the weights are described and not read. A draft head's embedding may be the model's, and a load
+  /// that has failed may have no layer.
   bool deferred() const {
+    if (weights_.layers.empty()) return false;
     const DecoderLayer& layer = weights_.layers.front();
     return (layer.latent ? layer.latent->out : layer.attention.out).weight.source() != nullptr;
   }
