@@ -378,7 +378,7 @@ class Forward {
     const int64_t k = std::max<int64_t>({c_.hidden_size, heads, c_.intermediate_size});
     const int64_t n = std::max<int64_t>({c_.hidden_size, heads + 2 * int64_t{c_.num_kv_heads} * c_.head_dim,
                                          2 * int64_t{c_.intermediate_size}});
-    return lora_scratch(kLoraModules * lora_.max_rank, k, n);
+    return lora_scratch(int64_t{kLoraModules} * lora_.max_rank, k, n);
   }
 
   void mlp(const PlacedLayer& layer, int index, const Tensor& input) {

@@ -109,6 +109,7 @@ Status Model::encode(const EncodeInput&, Stream&) {
   return {};
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): models that have hidden states keep the list
 Status Model::keep_hidden(std::vector<int>) {
   return unsupported(printable(config().architecture) +
                      " hands out no hidden states; drafters that read them need a decoder");

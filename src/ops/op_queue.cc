@@ -268,7 +268,7 @@ void OpQueue::route(const RouteRule& rule, const Tensor& logits, const Routing& 
   const int64_t rows = logits.size(0), chosen = rule.experts_per_token;
   FOVEA_CHECK(!rule.bias || is(rule.bias, ElementType::f32, {rule.num_experts}));
   FOVEA_CHECK(rule.groups > 0 && rule.num_experts % rule.groups == 0 && rule.top_groups > 0 &&
-              chosen <= rule.num_experts / rule.groups * rule.top_groups);
+              chosen <= int64_t{rule.num_experts} / rule.groups * rule.top_groups);
   FOVEA_CHECK(chosen > 0 && chosen <= rule.num_experts &&
               is(logits, ElementType::f32, {rows, rule.num_experts}));
   FOVEA_CHECK(is(routing.experts, ElementType::i32, {rows, chosen}) &&
