@@ -7,7 +7,7 @@ build_packages=(g++-12 cmake ninja-build libcli11-dev libtomlplusplus-dev nlohma
 test_packages=(libgtest-dev libgmock-dev binutils nodejs npm python3 python3-jinja2 python3-jsonschema python3-numpy shellcheck curl openssl)
 # Only CI installs a web server (which Debian starts at once), a browser and system tools; elsewhere their tests are
 # skipped with a line.
-ci_packages=(ccache clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev lld-19 nginx-light chromium debootstrap systemd)
+ci_packages=(ccache clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev lld-19 nginx-light chromium debootstrap systemd json-schema-test-suite)
 export build_packages test_packages ci_packages
 
 # install_packages NAME...: installs the Debian packages that are missing, as root or with sudo.

@@ -226,6 +226,11 @@ Status EngineSetup::load_loras(const LoraConfig& config) {
   scheduler.max_loras = config.max_loras;
   LoraShape shape = lora_shape(model_config);
   if (config.on() && device_.kind != DeviceKind::cpu) {
+    if (model_config.mla)
+      return unsupported(
+          model_config.architecture +
+          " can't have LoRA adapters on a GPU, as its attention is latent; serve it on the CPU");
+    shape.experts = 0;  // they are one fused product there
     lora_layout = std::make_unique<LoraLayout>(fovea::lora_layout(shape, config.max_rank, activations_));
     // A step's adapters are in as many slots.
     if (config.max_loras == 0)
@@ -361,7 +366,7 @@ Status EngineSetup::fit_gpu_memory(const EngineConfig& config, const BackendRegi
     FOVEA_TRY(drafter_bytes, drafter_with_model_->device_bytes());
     bill_.drafter = drafter_bytes + drafter_with_model_->spare_kv_bytes();
   }
-  if (lora_layout) bill_.lora = LoraSlots::bytes(*lora_layout, scheduler.max_loras);
+  if (lora_layout) bill_.lora = LoraSlots::bytes(*lora_layout, scheduler.max_loras, info.max_batched_tokens);
 
   GpuKv kv_size;
   kv_size.bytes_per_page = bytes_per_page(groups_of_cache()) + drafter_kv_bytes();
@@ -419,8 +424,8 @@ Status EngineSetup::make_kv_cache(const EngineConfig& config) {
   kv = std::make_unique<KvCache>(std::move(cache));
   runner->set_kv_cache(*kv);
   if (lora_layout) {
-    lora_slots =
-        std::make_unique<LoraSlots>(*gpu->device, *lora_layout, scheduler.max_loras, lora_block_rows());
+    lora_slots = std::make_unique<LoraSlots>(*gpu->device, *lora_layout, scheduler.max_loras,
+                                             lora_block_rows(), info.max_batched_tokens);
     executor.lora = lora_slots.get();
   }
   info.workspace_bytes = runner->scratch_bytes();

@@ -53,6 +53,18 @@ class FairLine {
   size_t size() const { return waiting_; }
   /// Null when the queue is empty.
   Sequence* first() const;
+  /// The first of those for which `fits` is true; null if there is none.
+  template <class Fits>
+  Sequence* first_where(const Fits& fits) const {
+    Sequence* first = nullptr;
+    for (const auto& [client, share] : clients_)
+      for (Sequence* const sequence : share.waiting) {
+        if (!fits(*sequence)) continue;
+        if (first == nullptr || before(sequence, first)) first = sequence;
+        break;
+      }
+    return first;
+  }
   /// The next sequences in order, at most `count`, by current charges.
   std::vector<const Sequence*> first_ones(size_t count) const;
   const ServedBefore& order() const { return order_; }

@@ -27,14 +27,21 @@ LoraTiles tiles_of(const LoraTileList& list, const Tensor& order, const Tensor& 
 
 }  // namespace
 
-LoraSlots::LoraSlots(Device& device, const LoraLayout& layout, int slots, int64_t block_rows)
+int64_t LoraSlots::bytes(const LoraLayout& layout, int slots, int64_t max_rows) {
+  return layout.slot_bytes() * slots + max_rows * int64_t{2 * kIntBytes};
+}
+
+LoraSlots::LoraSlots(Device& device, const LoraLayout& layout, int slots, int64_t block_rows,
+                     int64_t max_rows)
     : device_(device),
       layout_(layout),
-      memory_(device, static_cast<size_t>(bytes(layout, slots))),
+      memory_(device, static_cast<size_t>(layout.slot_bytes() * slots)),
+      counters_(device, static_cast<size_t>(max_rows) * 2 * kIntBytes),
       slots_(static_cast<size_t>(slots)) {
   FOVEA_CHECK(slots > 0 && block_rows > 0);
   step_.layout = &layout_;
   step_.slots = memory_.tensor(ElementType::u8, {slots, layout_.slot_bytes()});
+  step_.counters = counters_.tensor(ElementType::i32, {max_rows, 2});  // a tile has a row
   step_.block_rows = block_rows;
 }
 
@@ -64,6 +71,12 @@ Status LoraSlots::prepare(const BatchBuilder& batch, int bucket, Stream& stream)
   rows_ = {};
   logit_rows_ = {};
   if (!used_) return {};
+  if (!zeroed_) {
+    const std::vector<std::byte> zeros(counters_.size());
+    FOVEA_RETURN_IF_ERROR(device_.copy_from_host(counters_.data(), zeros.data(), zeros.size(), stream));
+    FOVEA_RETURN_IF_ERROR(device_.synchronize(stream));
+    zeroed_ = true;
+  }
   const size_t given = input.token_ids.size(), rows = std::max(given, static_cast<size_t>(bucket));
   all_logits_ = input.logit_rows.size() == given;
   const auto build = [&](size_t count, std::vector<int32_t> LoraGroup::* which,

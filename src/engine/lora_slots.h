@@ -19,9 +19,10 @@ class LoraSlots {
   /// Slots where the user gives no number: one for each adapter that is loaded at the start, in this range.
   static constexpr int kFewest = 4, kMost = 32;
 
-  /// `slots`: at least as many as a step has adapters. `layout` outlives this. Throws std::bad_alloc.
-  LoraSlots(Device& device, const LoraLayout& layout, int slots, int64_t block_rows);
-  static int64_t bytes(const LoraLayout& layout, int slots) { return layout.slot_bytes() * slots; }
+  /// `slots`: at least as many as a step has adapters; `max_rows`: of a step. `layout` outlives this. Throws
+  /// std::bad_alloc.
+  LoraSlots(Device& device, const LoraLayout& layout, int slots, int64_t block_rows, int64_t max_rows);
+  static int64_t bytes(const LoraLayout& layout, int slots, int64_t max_rows);
 
   /// Queues the copies of adapters that have no slot, in stream order: earlier steps still find those whose
   /// slots they get. `bucket`: the step is filled up to this many rows, all of which have logits; 0 = it is
@@ -46,7 +47,8 @@ class LoraSlots {
 
   Device& device_;
   const LoraLayout& layout_;
-  Buffer memory_;
+  Buffer memory_, counters_;
+  bool zeroed_ = false;  // counters_
   std::vector<Slot> slots_;
   uint64_t steps_ = 0;
   int64_t copies_ = 0;

@@ -29,8 +29,24 @@ LoraShape lora_shape(const ModelConfig& config) {
   shape.q = int64_t{config.num_heads} * config.head_dim;
   shape.kv = int64_t{config.num_kv_heads} * config.head_dim;
   shape.intermediate = config.intermediate_size;
+  if (const MlaConfig& mla = config.mla) {
+    shape.q = int64_t{config.num_heads} * mla.v_dim;
+    shape.queries = int64_t{config.num_heads} * mla.qk_dim();
+    shape.q_rank = mla.q_rank;
+    shape.record = mla.record();
+  }
   for (const LayerConfig& layer : config.layers)
     shape.dense_mlp.push_back(!layer.moe);
+  const MoeConfig& moe = config.moe;
+  if (moe.num_experts > 0 && moe.layout != MoeLayout::gpt_oss && moe.layout != MoeLayout::llama4) {
+    const bool mixtral = moe.layout == MoeLayout::mixtral;
+    shape.experts = moe.num_experts;
+    shape.expert_intermediate = moe.intermediate_size;
+    shape.shared_intermediate = moe.shared_intermediate_size;
+    shape.expert_block = mixtral ? "block_sparse_moe." : "mlp.";
+    if (mixtral) shape.expert_parts = {"w1", "w3", "w2"};
+    if (moe.layout == MoeLayout::deepseek) shape.shared_name = "shared_experts";
+  }
   if (config.architecture == "Llama4ForCausalLM") shape.mlp_name = "feed_forward";
   shape.stacked = config.architecture == "Phi3ForCausalLM";
   return shape;
@@ -41,9 +57,8 @@ Status check_lora(const LoraConfig& config, const ModelConfig& model) {
   FOVEA_RETURN_IF_ERROR(check_range("the number of LoRA adapters in a step", config.max_loras, 0, 1 << 16));
   FOVEA_RETURN_IF_ERROR(check_range("the number of loaded LoRA adapters", config.max_loaded, 0, 1 << 16));
   if (!config.on()) return {};
-  if (model.kind != ModelKind::decoder || model.mla)
-    return unsupported(model.architecture +
-                       " can't have LoRA adapters; decoders can, except those with latent attention");
+  if (model.kind != ModelKind::decoder)
+    return unsupported(model.architecture + " can't have LoRA adapters; decoders can");
   return {};
 }
 

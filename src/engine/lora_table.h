@@ -13,7 +13,7 @@
 
 namespace fovea {
 
-/// The modules of a decoder without latent attention that adapters can have.
+/// The modules of a decoder that adapters can have on the CPU.
 LoraShape lora_shape(const ModelConfig& config);
 
 /// What a configuration has to do with the model, before weights are read.

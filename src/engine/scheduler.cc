@@ -136,7 +136,7 @@ void Scheduler::make_way() {
   const Sequence* first = line_.first();
   const bool blocked = std::exchange(short_of_pages_, nullptr) == first;
   // Without chunking, recomputing an answer takes one step per token.
-  if (first == nullptr || config_.whole_prompts) return;
+  if (first == nullptr || config_.whole_prompts || !room_for_lora(*first)) return;
   const int places = std::min(config_.max_running, config_.max_batched_tokens);
   if (running() < places && !blocked) return;
   Sequence* other = who_makes_way(*first);
@@ -325,7 +325,6 @@ void Scheduler::add_to_step(const ScheduledChunk& chunk) {
   }
 }
 
-/// False when the first waiting sequence cannot be admitted; no other overtakes it.
 /// Whether the running sequences would not have too many adapters with it.
 bool Scheduler::room_for_lora(const Sequence& sequence) const {
   if (!sequence.lora || config_.max_loras == 0) return true;
@@ -335,17 +334,32 @@ bool Scheduler::room_for_lora(const Sequence& sequence) const {
   return adapters.contains(sequence.lora.get()) || adapters.size() < static_cast<size_t>(config_.max_loras);
 }
 
+/// The first waiting sequence; where the running ones have too many adapters for it, the first for which they
+/// don't. Null if there is none, or if the first one has been overtaken often enough.
+Sequence* Scheduler::next_in_line() const {
+  constexpr int kMostOvertakers = 64;
+  Sequence* const first = line_.first();
+  if (first == nullptr || room_for_lora(*first)) return first;
+  if (first->arrival == overtaken_ && overtakers_ >= kMostOvertakers) return nullptr;
+  return line_.first_where([this](const Sequence& sequence) { return room_for_lora(sequence); });
+}
+
+/// False when the next waiting sequence cannot be admitted. No other overtakes it, unless it waits for
+/// another adapter to be done.
 bool Scheduler::admit_first() {
   if (line_.empty() || running() >= config_.max_running || budget_ <= 0 || spare_seqs_ <= 0) return false;
-  Sequence* sequence = line_.first();
+  Sequence* const sequence = next_in_line();
+  if (sequence == nullptr) return false;
+  const Sequence* const first = line_.first();
   if (sequence->encoder_len() > encoder_budget_) return false;
   if (config_.whole_prompts && sequence->prompt_len > budget_) return false;
-  if (!room_for_lora(*sequence)) return false;
   if (!try_admit(*sequence)) {
     short_of_pages_ = sequence;
     return false;
   }
   --spare_seqs_;
+  if (sequence != first)
+    overtakers_ = std::exchange(overtaken_, first->arrival) == first->arrival ? overtakers_ + 1 : 1;
   line_.admit(*sequence);
   running_.insert(std::ranges::upper_bound(running_, sequence, line_.order()), sequence);
   // Decodes come first, so this is a prefill even if only the newest token is left; but see keep_to_phase().

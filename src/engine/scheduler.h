@@ -163,6 +163,7 @@ class Scheduler {
   void preempt(Sequence& sequence);
   void retire(Sequence& sequence);
   bool room_for_lora(const Sequence& sequence) const;
+  Sequence* next_in_line() const;
   std::span<const int32_t> key_of(const Sequence& sequence, size_t count);
   void store_prefix(Sequence& sequence, int computed);
   void forget_answer(const Sequence& sequence);
@@ -187,6 +188,9 @@ class Scheduler {
   std::vector<int32_t> key_;  // the last key_of()
   AdapterKeys adapter_keys_;
   uint64_t arrivals_ = 0;
+  uint64_t overtaken_ =
+      0;  // the arrival of the sequence that was the first in the queue without room for its adapter
+  int overtakers_ = 0;                        // sequences admitted before it since then
   bool preempted_ = false;                    // in this step, to free pages
   bool must_wait_ = false;                    // the next sequence to preempt is not preemptible
   const Sequence* short_of_pages_ = nullptr;  // the queue's first sequence, if lack of pages kept it out

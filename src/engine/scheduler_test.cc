@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
 #include <random>
 #include <set>
@@ -384,15 +385,52 @@ TEST(SchedulerTest, MoreAdaptersThanAStepMayHaveWait) {
     all[i].lora = i == 3 ? all[0].lora : adapters[i];
     scheduler.add(&all[i]);
   }
-  EXPECT_EQ(scheduler.schedule().size(), 4u);
+  EXPECT_EQ(scheduler.schedule().size(), 5u);  // the last one overtakes the one with a third adapter
   scheduler.commit();
-  EXPECT_EQ(scheduler.waiting(), 2);
+  EXPECT_EQ(scheduler.waiting(), 1);
   scheduler.remove(&all[1]);
-  for (const size_t i : {size_t{0}, size_t{2}, size_t{3}})
+  for (const size_t i : {size_t{0}, size_t{2}, size_t{3}, size_t{5}})
     all[i].tokens.push_back(2);
   EXPECT_EQ(scheduler.schedule().size(), 5u);
   scheduler.commit();
   EXPECT_EQ(scheduler.waiting(), 0);
+}
+
+TEST(SchedulerTest, ASequenceThatWaitsForAnAdapterIsNotOvertakenForEver) {
+  SchedulerConfig config = config_of(2, 64, 2, 64);
+  config.max_loras = 1;
+  Scheduler scheduler(config);
+  const auto a = adapter(1), b = adapter(2);
+  std::deque<Sequence> all;
+  const auto add = [&](const std::shared_ptr<const LoraAdapter>& lora) {
+    Sequence& made = all.emplace_back();
+    made.id = all.size();
+    made.tokens = {1, 2, 1};
+    made.prompt_len = 3;
+    made.logits_from = 2;
+    made.lora = lora;
+    scheduler.add(&made);
+    return &made;
+  };
+  Sequence* running = add(a);
+  (void)scheduler.schedule();
+  scheduler.commit();
+  Sequence* const waits = add(b);
+  const auto is_running = [](Sequence* which) { return !which->share->waiting.contains(which); };
+  int overtakers = 0;
+  for (; overtakers < 1000 && !is_running(waits); ++overtakers) {
+    Sequence* const next = add(a);  // there is always one more of the adapter that runs
+    running->tokens.push_back(2);
+    (void)scheduler.schedule();
+    scheduler.commit();
+    scheduler.remove(running);
+    if (!is_running(next)) break;
+    running = next;
+  }
+  EXPECT_EQ(overtakers, 64);
+  (void)scheduler.schedule();
+  scheduler.commit();
+  EXPECT_TRUE(is_running(waits));
 }
 
 TEST(AdapterKeys, AreDifferentForDifferentPairs) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ constexpr std::string_view kPrefix = "base_model.model.";
 /// A module of the model that can have matrices.
 struct Place {
   int layer = 0;
+  int expert = -1;  ///< the shared one follows the others; negative: none
   LoraSite site = LoraSite::qkv;
   int64_t first_output = 0, n = 0, k = 0;
 };
@@ -67,6 +69,37 @@ std::string what_else(std::string_view name) {
          "...lora_B.weight";
 }
 
+/// The module of an expert, such as "experts.3.gate_proj", in the block of a layer's experts.
+std::optional<Place> find_expert(std::string_view rest, const LoraShape& shape, Place place) {
+  int64_t wide = shape.expert_intermediate;
+  std::array<std::string, 3> parts = shape.expert_parts;
+  if (const std::string shared = shape.shared_name + "."; rest.starts_with(shared)) {
+    if (shape.shared_intermediate == 0) return std::nullopt;
+    wide = shape.shared_intermediate;
+    place.expert = static_cast<int>(shape.experts);
+    parts = {"gate_proj", "up_proj", "down_proj"};
+    rest.remove_prefix(shared.size());
+  } else {
+    constexpr std::string_view kExperts = "experts.";
+    if (!rest.starts_with(kExperts)) return std::nullopt;
+    rest.remove_prefix(kExperts.size());
+    const char* const last = rest.data() + rest.size();
+    const auto [end, error] = std::from_chars(rest.data(), last, place.expert);
+    if (error != std::errc() || end == last || *end != '.' || place.expert < 0 ||
+        place.expert >= shape.experts || (rest[0] == '0' && end != rest.data() + 1))
+      return std::nullopt;
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+  }
+  const auto at = [&](LoraSite site, int64_t first, int64_t n, int64_t k) {
+    place.site = site, place.first_output = first, place.n = n, place.k = k;
+    return place;
+  };
+  if (rest == parts[0]) return at(LoraSite::gate_up, 0, wide, shape.hidden);
+  if (rest == parts[1]) return at(LoraSite::gate_up, wide, wide, shape.hidden);
+  if (rest == parts[2]) return at(LoraSite::down, 0, shape.hidden, wide);
+  return std::nullopt;
+}
+
 /// Null: the model has no such module, or it can't be adapted.
 std::optional<Place> find_place(const std::string& module, const LoraShape& shape) {
   std::string_view rest = module;
@@ -90,11 +123,23 @@ std::optional<Place> find_place(const std::string& module, const LoraShape& shap
   };
   const int64_t hidden = shape.hidden, q = shape.q, kv = shape.kv, wide = shape.intermediate;
   if (is(attention + "o_proj")) return at(LoraSite::o, 0, hidden, q);
+  if (shape.record > 0) {
+    if (is(attention + "kv_a_proj_with_mqa"))
+      return at(LoraSite::qkv, shape.q_rank > 0 ? shape.q_rank : shape.queries, shape.record, hidden);
+    if (shape.q_rank == 0 && is(attention + "q_proj")) return at(LoraSite::qkv, 0, shape.queries, hidden);
+    if (shape.q_rank > 0 && is(attention + "q_a_proj")) return at(LoraSite::qkv, 0, shape.q_rank, hidden);
+    if (shape.q_rank > 0 && is(attention + "q_b_proj"))
+      return at(LoraSite::q_up, 0, shape.queries, shape.q_rank);
+    if (rest.starts_with(attention)) return std::nullopt;
+  }
   if (shape.stacked && is(attention + "qkv_proj")) return at(LoraSite::qkv, 0, q + 2 * kv, hidden);
   if (!shape.stacked && is(attention + "q_proj")) return at(LoraSite::qkv, 0, q, hidden);
   if (!shape.stacked && is(attention + "k_proj")) return at(LoraSite::qkv, q, kv, hidden);
   if (!shape.stacked && is(attention + "v_proj")) return at(LoraSite::qkv, q + kv, kv, hidden);
-  if (!shape.dense_mlp[static_cast<size_t>(place.layer)]) return std::nullopt;
+  if (!shape.dense_mlp[static_cast<size_t>(place.layer)]) {
+    if (shape.experts == 0 || !rest.starts_with(shape.expert_block)) return std::nullopt;
+    return find_expert(rest.substr(shape.expert_block.size()), shape, place);
+  }
   if (is(mlp + "down_proj")) return at(LoraSite::down, 0, hidden, wide);
   if (shape.stacked && is(mlp + "gate_up_proj")) return at(LoraSite::gate_up, 0, 2 * wide, hidden);
   if (!shape.stacked && is(mlp + "gate_proj")) return at(LoraSite::gate_up, 0, wide, hidden);
@@ -154,6 +199,17 @@ class Reader {
     const auto name = parse_name(entry.name);
     if (!name) return error(entry, what_else(entry.name), ErrorCode::unsupported);
     const auto place = find_place(name->module, shape_);
+    if (!place && shape_.record > 0 && name->module.ends_with(".kv_b_proj"))
+      return error(
+          entry,
+          "is of kv_b_proj, which is part of the queries and the attention's result here and can't be "
+          "adapted; train without it, or merge the adapter into the model with PEFT",
+          ErrorCode::unsupported);
+    if (!place && name->module.find("expert") != std::string::npos && shape_.experts == 0)
+      return error(entry,
+                   "is of an expert; those of this model or on this device can't be adapted: serve it on the "
+                   "CPU, where experts with matrices of their own can, or merge it into the model with PEFT",
+                   ErrorCode::unsupported);
     if (!place)
       return error(entry,
                    "is of a module that this model lacks or that can't be adapted; " + can_be_adapted(),
@@ -173,8 +229,15 @@ class Reader {
   }
 
   std::string can_be_adapted() const {
-    std::string layers = "layers 0 to " + std::to_string(shape_.dense_mlp.size() - 1) + " have self_attn." +
-                         (shape_.stacked ? "{qkv,o}_proj" : "{q,k,v,o}_proj");
+    std::string layers =
+        "layers 0 to " + std::to_string(shape_.dense_mlp.size() - 1) + " have self_attn." +
+        (shape_.record > 0
+             ? std::string(shape_.q_rank > 0 ? "{q_a,q_b,o}_proj" : "{q,o}_proj") + " and kv_a_proj_with_mqa"
+         : shape_.stacked ? "{qkv,o}_proj"
+                          : "{q,k,v,o}_proj");
+    if (shape_.experts > 0)
+      layers += ", those with experts " + shape_.expert_block + "experts.N.{" + shape_.expert_parts[0] + "," +
+                shape_.expert_parts[1] + "," + shape_.expert_parts[2] + "}";
     if (std::ranges::find(shape_.dense_mlp, true) == shape_.dense_mlp.end()) return layers;
     return layers + " and " + shape_.mlp_name +
            (shape_.stacked ? ".{gate_up,down}_proj" : ".{gate,up,down}_proj");
@@ -205,15 +268,23 @@ class Reader {
   Result<LoraAdapter> pack() {
     LoraAdapter out;
     out.layers.resize(shape_.dense_mlp.size());
-    std::map<std::pair<int, LoraSite>, std::vector<const Module*>> sites;
+    std::map<std::tuple<int, int, LoraSite>, std::vector<const Module*>> sites;
     for (const auto& [name, module] : modules_) {
-      sites[{module.place.layer, module.place.site}].push_back(&module);
+      sites[{module.place.layer, module.place.expert, module.place.site}].push_back(&module);
       out.rank = std::max(out.rank, static_cast<int>(module.rank));
     }
     for (auto& [key, modules] : sites) {
       std::ranges::sort(modules, {}, [](const Module* m) { return m->place.first_output; });
-      auto& site = out.layers[static_cast<size_t>(key.first)][static_cast<size_t>(key.second)];
-      FOVEA_RETURN_IF_ERROR(pack_site(modules, site));
+      const auto [layer, expert, which] = key;
+      const auto l = static_cast<size_t>(layer);
+      if (expert < 0) {
+        FOVEA_RETURN_IF_ERROR(pack_site(modules, out.layers[l][static_cast<size_t>(which)]));
+        continue;
+      }
+      out.experts.resize(out.layers.size());
+      out.experts[l].resize(static_cast<size_t>(shape_.experts) + 1);
+      auto& sites_of_expert = out.experts[l][static_cast<size_t>(expert)];
+      FOVEA_RETURN_IF_ERROR(pack_site(modules, sites_of_expert[which == LoraSite::down ? 1 : 0]));
     }
     return out;
   }

@@ -25,8 +25,13 @@ LoraLayout lora_layout(const LoraShape& shape, int max_rank, DType dtype) {
   for (const bool dense_mlp : shape.dense_mlp) {
     auto& sites = layout.layers.emplace_back();
     const auto at = [&](LoraSite site) -> LoraPlace& { return sites[static_cast<size_t>(site)]; };
-    at(LoraSite::qkv) = shape.stacked ? place_of(shape.hidden, {shape.q + 2 * shape.kv})
-                                      : place_of(shape.hidden, {shape.q, shape.kv, shape.kv});
+    if (shape.record > 0) {
+      at(LoraSite::qkv) =
+          place_of(shape.hidden, {shape.q_rank > 0 ? shape.q_rank : shape.queries, shape.record});
+      if (shape.q_rank > 0) at(LoraSite::q_up) = place_of(shape.q_rank, {shape.queries});
+    } else
+      at(LoraSite::qkv) = shape.stacked ? place_of(shape.hidden, {shape.q + 2 * shape.kv})
+                                        : place_of(shape.hidden, {shape.q, shape.kv, shape.kv});
     at(LoraSite::o) = place_of(shape.q, {shape.hidden});
     if (!dense_mlp) continue;
     at(LoraSite::gate_up) = shape.stacked ? place_of(shape.hidden, {2 * shape.intermediate})

@@ -184,7 +184,6 @@ size_t Decoder::arena_bytes(Ops& ops, const PlacedDecoder& placed, const Decoder
 
 Status Decoder::allow_lora(const LoraLimits& limits) {
   FOVEA_CHECK(!arena_ && limits.max_rank > 0);
-  if (config_.mla) return Model::allow_lora(limits);
   limits_.lora = limits;
   return {};
 }

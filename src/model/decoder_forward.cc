@@ -180,18 +180,14 @@ class Forward {
     {
       const Arena::Scope inner(arena_);
       const Tensor qkv = activations(a.qkv.n);
-      shrink_lora(layer, LoraSite::qkv, input);
-      q_.linear(a.qkv, input, qkv, "qkv");
-      lora(layer, LoraSite::qkv, input, qkv);
+      linear(a.qkv, layer, LoraSite::qkv, input, qkv, "qkv");
       q_.norm_rope_append(attention_input(a, layer, qkv));
       q_.call([&](Stream& stream) {
         return step_.attention->forward(layer, attention_args(a, layer, qkv, heads), stream);
       });
     }
     if (last) heads = keep_logit_rows(heads);
-    shrink_lora(layer, LoraSite::o, heads);
-    q_.linear(a.out, heads, branch_, "o");
-    lora(layer, LoraSite::o, heads, branch_);
+    linear(a.out, layer, LoraSite::o, heads, branch_, "o");
   }
 
   /// The same with latent attention, absorbed: keys' up-projections on the queries, values' on the result.
@@ -221,7 +217,7 @@ class Forward {
     if (last) latent = keep_logit_rows(latent);
     const Tensor heads = activations(count * m.v_dim);
     q_.head_linear(a.value_up, heads_of(latent, m.kv_rank), heads_of(heads, m.v_dim), "value_up");
-    q_.linear(a.out, heads, branch_, "o");
+    linear(a.out, layer, LoraSite::o, heads, branch_, "o");
   }
 
   /// Writes the step's records, and the queries as they meet records: `absorbed` [rows, heads, record].
@@ -229,14 +225,14 @@ class Forward {
     const Arena::Scope scope(arena_);
     const MlaConfig& m = c_.mla;
     const Tensor down = activations(a.down.n);
-    q_.linear(a.down, input, down, "qkv");
+    linear(a.down, layer, LoraSite::qkv, input, down, "qkv");
     const int64_t first = a.down.n - m.record();  // the queries, or their latent
     Tensor queries = down.slice(1, 0, first);
     if (a.q_norm) {
       q_.norm(a.q_norm, queries, queries);
       if (a.indexer) choose_keys(*a.indexer, layer, input, queries);
       const Tensor up = activations(a.q_up.n);
-      q_.linear(a.q_up, queries, up, "q_up");
+      linear(a.q_up, layer, LoraSite::q_up, queries, up, "q_up");
       queries = up;
     }
     queries = heads_of(queries, m.qk_dim());
@@ -341,17 +337,16 @@ class Forward {
     return kept_heads;
   }
 
-  /// The part of lora() that a device which is not the CPU may do while the layer itself runs.
-  void shrink_lora(int layer, LoraSite site, const Tensor& x) {
+  /// y = the linear layer of x, with the shares of the step's adapters.
+  void linear(const LinearWeight& weight, int layer, LoraSite site, const Tensor& x, const Tensor& y,
+              const char* name) {
     if (step_.lora_slots != nullptr && !step_.lora_slots->layout->at(layer, site).empty())
-      q_.shrink_lora(lora_input(layer, site, x));
+      return q_.linear_lora(weight, lora_input(layer, site, x), y, name);
+    q_.linear(weight, x, y, name);
+    lora(layer, site, x, y);
   }
-  /// y += the shares of the step's adapters.
+  /// On the CPU: y += the shares.
   void lora(int layer, LoraSite site, const Tensor& x, const Tensor& y) {
-    if (step_.lora_slots != nullptr) {
-      if (!step_.lora_slots->layout->at(layer, site).empty()) q_.add_lora(lora_input(layer, site, x), y);
-      return;
-    }
     if (step_.lora == nullptr) return;
     for (const LoraGroup& group : *step_.lora)
       if (const LoraWeights& weights = group.adapter->at(layer, site); !weights.empty())
@@ -374,15 +369,22 @@ class Forward {
           if (!place.empty()) most = std::max(most, place.modules * q_.lora_parts(place.k));
       return most * lora_.layout->max_rank * max_rows_;
     }
-    const int64_t heads = int64_t{c_.num_heads} * c_.head_dim;
-    const int64_t k = std::max<int64_t>({c_.hidden_size, heads, c_.intermediate_size});
-    const int64_t n = std::max<int64_t>({c_.hidden_size, heads + 2 * int64_t{c_.num_kv_heads} * c_.head_dim,
-                                         2 * int64_t{c_.intermediate_size}});
+    const int64_t heads = int64_t{c_.num_heads} * (c_.mla ? c_.mla.qk_dim() : c_.head_dim);
+    const int64_t kv = c_.mla ? c_.mla.record() : 2 * int64_t{c_.num_kv_heads} * c_.head_dim;
+    const int64_t values = int64_t{c_.num_heads} * std::max(c_.mla.v_dim, c_.head_dim);
+    const int64_t wide =
+        std::max({c_.intermediate_size, c_.moe.intermediate_size, c_.moe.shared_intermediate_size});
+    const int64_t k = std::max<int64_t>({c_.hidden_size, heads, values, c_.mla.q_rank, wide});
+    const int64_t n = std::max<int64_t>({c_.hidden_size, heads + kv, c_.mla.q_rank + kv, 2 * wide});
     return lora_scratch(int64_t{kLoraModules} * lora_.max_rank, k, n);
   }
 
   void mlp(const PlacedLayer& layer, int index, const Tensor& input) {
-    if (layer.moe) return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_);
+    if (layer.moe) {
+      const ExpertLora lora{step_.lora, index, kept_, lora_scratch_.as<float>()};
+      return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_,
+                         step_.lora != nullptr ? &lora : nullptr);
+    }
     const Arena::Scope scope(arena_);
     const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();
     const Tensor act = activations(layer.mlp.down.k);
@@ -400,9 +402,7 @@ class Forward {
     } else {
       q_.gated_linear(layer.mlp.gate_up, layer.activation, input, wide, act, "gate_up");
     }
-    shrink_lora(index, LoraSite::down, act);
-    q_.linear(layer.mlp.down, act, branch_, "down");
-    lora(index, LoraSite::down, act, branch_);
+    linear(layer.mlp.down, index, LoraSite::down, act, branch_, "down");
   }
 
   /// x += after(branch). Returns before(x), the input of the next branch; norms that the model lacks are
@@ -442,13 +442,14 @@ void decoder_forward(const ModelConfig& config, const PlacedDecoder& weights, co
 }
 
 void moe_forward(const PlacedMoe& moe, const Tensor& x, const Tensor& out, int64_t max_rows, Arena& arena,
-                 OpQueue& queue) {
+                 OpQueue& queue, const ExpertLora* lora) {
   const Arena::Scope scope(arena);
   const int64_t rows = x.size(0), chosen = moe.rule.experts_per_token;
   const Tensor logits = arena.take(ElementType::f32, {max_rows, moe.rule.num_experts}).first_rows(rows);
   const Routing routing{arena.take(ElementType::i32, {max_rows, chosen}).first_rows(rows),
                         arena.take(ElementType::f32, {max_rows, chosen}).first_rows(rows)};
-  const ExpertWeights weights = moe.weights();
+  ExpertWeights weights = moe.weights();
+  weights.lora = lora;
   const Tensor scratch =
       arena.take(ElementType::u8, {queue.expert_scratch(weights, moe.rule.experts_per_token, max_rows)});
   queue.linear(moe.router, x, logits, "router");

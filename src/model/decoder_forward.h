@@ -21,6 +21,6 @@ void decoder_forward(const ModelConfig& config, const PlacedDecoder& weights, co
 
 /// out = moe(x), both [rows, hidden], contiguous; rows at most `max_rows`.
 void moe_forward(const PlacedMoe& moe, const Tensor& x, const Tensor& out, int64_t max_rows, Arena& arena,
-                 OpQueue& queue);
+                 OpQueue& queue, const ExpertLora* lora = nullptr);
 
 }  // namespace fovea

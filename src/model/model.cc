@@ -124,8 +124,7 @@ int64_t Model::activation_bytes(Ops&, int, int) const {
 }
 
 Status Model::allow_lora(const LoraLimits&) {
-  return unsupported(config().architecture +
-                     " can't have LoRA adapters; decoders can, except those with latent attention");
+  return unsupported(config().architecture + " can't have LoRA adapters; decoders can");
 }
 
 Status Model::place(Ops& ops, Stream& stream) {

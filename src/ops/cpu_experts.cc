@@ -80,13 +80,64 @@ void group_rows(const Routing& routing, int64_t experts, const Scratch& s) {
   }
 }
 
+/// The adapters of the rows of a step.
+class Adapters {
+ public:
+  Adapters(const ExpertLora* lora, int64_t rows) : lora_(lora) {
+    if (lora_ == nullptr) return;
+    group_of_.assign(static_cast<size_t>(rows), -1);
+    for (size_t g = 0; g < lora_->batch->size(); ++g)
+      for (const int32_t row : rows_of((*lora_->batch)[g]))
+        group_of_[static_cast<size_t>(row)] = static_cast<int32_t>(g);
+  }
+
+  /// out += the shares of an expert's rows `ids`, which lie next to each other in `in` and `out`; with empty
+  /// ids they are `first` and those after it.
+  void add(size_t expert, bool down, std::span<const int32_t> ids, int64_t first, int64_t rows,
+           const float* in, int64_t in_stride, float* out, int64_t out_stride, ThreadPool& pool) {
+    if (lora_ == nullptr) return;
+    const auto layer = static_cast<size_t>(lora_->layer);
+    for (size_t g = 0; g < lora_->batch->size(); ++g) {
+      const auto& experts = (*lora_->batch)[g].adapter->experts;
+      if (experts.empty() || experts[layer].empty()) continue;
+      const LoraWeights& weights = experts[layer][expert][down ? 1 : 0];
+      if (weights.empty()) continue;
+      places_.clear();
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t row = ids.empty() ? first + i : ids[static_cast<size_t>(i)];
+        if (group_of_[static_cast<size_t>(row)] == static_cast<int32_t>(g))
+          places_.push_back(static_cast<int32_t>(i));
+      }
+      apply_lora(weights, places_, in, in_stride, out, out_stride, lora_->scratch, pool);
+    }
+  }
+
+ private:
+  const std::vector<int32_t>& rows_of(const LoraGroup& group) const {
+    return lora_->logit_rows ? group.logit_rows : group.rows;
+  }
+
+  const ExpertLora* lora_;
+  std::vector<int32_t> group_of_, places_;
+};
+
+/// Rows of an expert's block, as Adapters::add() has them.
+struct Rows {
+  size_t expert = 0;
+  std::span<const int32_t> ids;
+  int64_t first = 0, count = 0;
+};
+
 /// out = mlp(in), both [rows, hidden], at most block_rows.
-void run(const GatedMlpWeights& mlp, const GatedActivation& activation, const float* in, int64_t rows,
-         float* out, const Scratch& s, ThreadPool& pool) {
-  const int64_t hidden = mlp.down.n, intermediate = mlp.down.k;
-  gated_linear_on_cpu(mlp.gate_up, activation, in, hidden, rows, s.wide, 2 * intermediate, s.act,
-                      intermediate, pool);
-  linear(packed_view(mlp.down), s.act, intermediate, rows, out, hidden, mlp.down.bias.as<float>(), pool);
+void run(const GatedMlpWeights& mlp, const GatedActivation& activation, const Rows& rows, const float* in,
+         float* out, Adapters& adapters, const Scratch& s, ThreadPool& pool) {
+  const int64_t hidden = mlp.down.n, intermediate = mlp.down.k, wide = 2 * intermediate;
+  linear(packed_view(mlp.gate_up), in, hidden, rows.count, s.wide, wide, mlp.gate_up.bias.as<float>(), pool);
+  adapters.add(rows.expert, false, rows.ids, rows.first, rows.count, in, hidden, s.wide, wide, pool);
+  gated_activate_on_cpu(activation, s.wide, wide, rows.count, intermediate, s.act, intermediate, pool);
+  linear(packed_view(mlp.down), s.act, intermediate, rows.count, out, hidden, mlp.down.bias.as<float>(),
+         pool);
+  adapters.add(rows.expert, true, rows.ids, rows.first, rows.count, s.act, intermediate, out, hidden, pool);
 }
 
 }  // namespace
@@ -119,11 +170,13 @@ void run_experts_on_cpu(const ExpertWeights& weights, const Tensor& x, const Rou
   const auto* in = x.as<float>();
   auto* sum = out.as<float>();
   group_rows(routing, experts, s);
+  Adapters adapters(weights.lora, rows);
   if (!weights.shared.empty()) {
     const int64_t blocks = blocks_of(rows, s.block_rows);
     for (int64_t b = 0; b < blocks; ++b) {
       const int64_t first = rows * b / blocks, count = rows * (b + 1) / blocks - first;
-      run(weights.shared, weights.activation, in + first * hidden, count, sum + first * hidden, s, pool);
+      run(weights.shared, weights.activation, {static_cast<size_t>(experts), {}, first, count},
+          in + first * hidden, sum + first * hidden, adapters, s, pool);
     }
   } else {
     std::memset(sum, 0, static_cast<size_t>(rows * hidden) * sizeof(float));
@@ -136,7 +189,9 @@ void run_experts_on_cpu(const ExpertWeights& weights, const Tensor& x, const Rou
       const std::span<const int32_t> ids(s.rows + first, static_cast<size_t>(count));
       const float* scales = s.scales + first;
       gather_rows(in, hidden, ids, weights.scales_input ? scales : nullptr, s.in, hidden, pool);
-      run(weights.experts[static_cast<size_t>(e)], weights.activation, s.in, count, s.out, s, pool);
+      const auto expert = static_cast<size_t>(e);
+      run(weights.experts[expert], weights.activation, {expert, ids, 0, count}, s.in, s.out, adapters, s,
+          pool);
       scatter_add_rows(sum, hidden, ids, weights.scales_input ? nullptr : scales, s.out, hidden, pool);
     }
   }

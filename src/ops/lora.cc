@@ -103,6 +103,9 @@ int64_t LoraAdapter::bytes() const {
   for (const auto& layer : layers)
     for (const LoraWeights& site : layer)
       sum += site.bytes();
+  for (const auto& layer : experts)
+    for (const auto& expert : layer)
+      sum += expert[0].bytes() + expert[1].bytes();
   return sum;
 }
 

@@ -15,8 +15,10 @@ namespace fovea {
 
 /// The linear layers of a decoder layer, as the engine stores them: `qkv` has the outputs of q, k and v,
 /// `gate_up` those of gate and up.
-enum class LoraSite : uint8_t { qkv, o, gate_up, down };
-inline constexpr size_t kLoraSites = 4;
+/// With latent attention `qkv` has those of q (or its latent) and of the keys' and values' latent, `q_up`
+/// what follows the queries' latent.
+enum class LoraSite : uint8_t { qkv, o, gate_up, down, q_up };
+inline constexpr size_t kLoraSites = 5;
 /// Modules of a site at most: q, k and v.
 inline constexpr int kLoraModules = 3;
 
@@ -41,6 +43,8 @@ struct LoraAdapter {
   std::string name;
   int rank = 0;  ///< the largest of its modules
   std::vector<std::array<LoraWeights, kLoraSites>> layers;
+  /// [layer][expert, then the shared one]: gate_up and down. Empty, or empty layers: none is adapted.
+  std::vector<std::vector<std::array<LoraWeights, 2>>> experts;
   /// On a device that is not the CPU, instead of `layers`: lora_image().
   std::vector<std::byte> image;
 
@@ -57,6 +61,14 @@ struct LoraGroup {
   std::vector<int32_t> logit_rows;  ///< places in ForwardInput::logit_rows
 };
 using LoraBatch = std::vector<LoraGroup>;
+
+/// The adapters of a step on the experts of one layer, on the CPU.
+struct ExpertLora {
+  const LoraBatch* batch = nullptr;
+  int layer = 0;
+  bool logit_rows = false;   ///< rows are those of LoraGroup::logit_rows
+  float* scratch = nullptr;  ///< lora_scratch()
+};
 
 /// Floats of apply_lora()'s scratch: `ranks` of all modules of a site, k inputs and n outputs, at most.
 int64_t lora_scratch(int64_t ranks, int64_t k, int64_t n);

@@ -86,6 +86,7 @@ struct LoraTiles {
 struct LoraStep {
   const LoraLayout* layout = nullptr;
   Tensor slots;            ///< u8 [slots, slot_bytes()]
+  Tensor counters;         ///< i32 [the most tiles, 2]: scratch of the device's kernels, zero between them
   int64_t block_rows = 0;  ///< tiles have rows of one such block
   LoraTiles rows;          ///< of the step
   LoraTiles logit_rows;    ///< places in StepTensors::logit_rows

@@ -117,23 +117,24 @@ bool OpQueue::fits(const Ops::LoraInput& in) const {
   return ops_.supports_lora() && !in.place.empty() && act_rows(in.x, rows, in.place.k) &&
          is(in.tiles.order, ElementType::i32, {rows}) && is(in.tiles.tiles, ElementType::i32, {tiles, 4}) &&
          !in.tiles.of_block.empty() && in.tiles.of_block.back() == tiles &&
-         in.step.slots.device == &ops_.device() && in.low.dtype == ElementType::f32 &&
+         in.step.slots.device == &ops_.device() &&
+         is(in.step.counters, ElementType::i32, {in.step.counters.size(0), 2}) &&
+         in.step.counters.size(0) >= tiles && in.low.dtype == ElementType::f32 &&
          in.low.elements() >=
              rows * ops_.lora_parts(in.place.k) * in.place.modules * in.step.layout->max_rank;
 }
 
-void OpQueue::shrink_lora(const Ops::LoraInput& in) {
-  FOVEA_CHECK(fits(in));
+void OpQueue::linear_lora(const LinearWeight& w, const Ops::LoraInput& in, const Tensor& y,
+                          const char* name) {
+  FOVEA_CHECK(fits(in) && in.place.k == w.k && in.place.n == w.n && act_rows(y, in.x.size(0), w.n));
   run(
-      "lora_shrink", [&] { return rows_work({&in.x}); },
-      [&](Stream& stream) { return ops_.shrink_lora(in, stream); });
-}
-
-void OpQueue::add_lora(const Ops::LoraInput& in, const Tensor& y) {
-  FOVEA_CHECK(fits(in) && act_rows(y, in.x.size(0), in.place.n));
-  run(
-      "lora", [&] { return lora_work(in, y); },
-      [&](Stream& stream) { return ops_.add_lora_slots(in, y, stream); });
+      name,
+      [&] {
+        profile::OpWork work = linear_work(w, in.x, y);
+        work += lora_work(in, y);
+        return work;
+      },
+      [&](Stream& stream) { return ops_.linear_lora(w, in, y, stream); });
 }
 
 void OpQueue::gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,

@@ -46,8 +46,8 @@ class OpQueue {
   bool lora_in_slots() const { return ops_.device().kind() != DeviceKind::cpu; }
   int64_t lora_parts(int64_t k) const { return ops_.lora_parts(k); }
   int64_t lora_columns(const LinearWeight& gate_up) const { return ops_.lora_columns(gate_up); }
-  void shrink_lora(const Ops::LoraInput& input);
-  void add_lora(const Ops::LoraInput& input, const Tensor& y);
+  void linear_lora(const LinearWeight& weight, const Ops::LoraInput& input, const Tensor& y,
+                   const char* name = "linear_lora");
   void gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
                          const Ops::LoraInput& input, const Tensor& wide, const Tensor& out,
                          const char* name = "gated_linear_lora");

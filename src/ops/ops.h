@@ -127,6 +127,7 @@ struct ExpertWeights {
   GatedMlpWeights shared;                    ///< applied to every row with weight 1; empty = none
   GatedActivation activation;
   bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output (Llama 4)
+  const ExpertLora* lora = nullptr;  ///< on the CPU: adapters of the rows; null = none
 };
 
 /// Applied to the output of the LM head.
@@ -253,10 +254,11 @@ class Ops {
     Tensor x;                ///< act [T, k]
     Tensor low;              ///< f32 scratch, at least [T * lora_parts() * modules * max_rank]
   };
-  /// low = x A^T. Needs nothing of the layer's outputs: a device may do both at once.
-  virtual Status shrink_lora(const LoraInput&, Stream&) { FOVEA_CHECK(false); }
-  /// After shrink_lora(): y act [T, n] += the share of each row's adapter; rows without one are not touched.
-  virtual Status add_lora_slots(const LoraInput&, const Tensor&, Stream&) { FOVEA_CHECK(false); }
+  /// linear() with the adapters' shares added to y, which has been rounded; rows without one get the bits of
+  /// linear().
+  virtual Status linear_lora(const LinearWeight&, const LoraInput&, const Tensor&, Stream&) {
+    FOVEA_CHECK(false);
+  }
   /// gated_linear() with the adapters' shares added in fp32 before the activation: out act [T, n / 2]. Rows
   /// without one get the bits of gated_linear(). `wide` f32 [block_rows or fewer, lora_columns()]: scratch.
   virtual Status gated_linear_lora(const LinearWeight&, const GatedActivation&, const LoraInput&,

@@ -126,7 +126,8 @@ class DeviceEngine {
       options.row_bytes += LoraSlots::kRowBytes;
       options.logit_row_bytes += LoraSlots::kRowBytes;
       scheduler.max_loras = setup.lora_slots;
-      lora_slots_ = std::make_unique<LoraSlots>(device_, layout_, setup.lora_slots, setup.lora_block_rows);
+      lora_slots_ = std::make_unique<LoraSlots>(device_, layout_, setup.lora_slots, setup.lora_block_rows,
+                                                scheduler.max_batched_tokens);
       uint64_t number = 0;
       for (auto& [of, adapter] : adapters_) {
         adapter->number = ++number;

@@ -355,8 +355,15 @@ TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
         EXPECT_EQ(got[i], want[i]) << "request " << i << ", " << slots << " slots, "
                                    << setup.max_batched_tokens << " rows, " << setup.buckets.size()
                                    << " graphs";
+      // Requests whose adapter has a slot overtake others, so that each adapter may be copied once only.
       EXPECT_GE(engine.lora_slots().copies(), 3);
-      EXPECT_EQ(engine.lora_slots().copies() == 3, slots == 5);
+      if (slots == 2) {
+        EXPECT_EQ(engine.run(requests), want);
+        EXPECT_GT(engine.lora_slots().copies(), 3);
+      }
+      if (slots == 5) {
+        EXPECT_EQ(engine.lora_slots().copies(), 3);
+      }
       preemptions += engine.core().stats().preemptions;
     }
   EXPECT_GT(preemptions, 0);

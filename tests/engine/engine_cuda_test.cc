@@ -22,7 +22,7 @@
 #include "fovea/embed.h"
 #include "fovea/engine.h"
 #include "tests/engine/broken_gpu.h"
-#include "tests/engine/gpu_requests.h"
+#include "tests/engine/gpu_variants.h"
 
 namespace fovea {
 namespace {
@@ -175,11 +175,6 @@ INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(models()),
 // The names are read when the program starts, where the fixtures may not be.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Golden);
 
-struct Variant {
-  std::string name;
-  void (*change)(EngineConfig&);
-};
-
 /// Drafts by prompt lookup, from any token that occurred before.
 void make_drafts(EngineConfig& c, int drafts) {
   c.speculative.method = DraftMethod::ngram;
@@ -190,7 +185,7 @@ void make_drafts(EngineConfig& c, int drafts) {
 }
 
 /// Few pages: those of the longest sequence, and half as many again.
-const Variant kVariants[] = {
+const std::vector<Variant> kVariants = {
     {"as it is", [](EngineConfig&) {}},
     {"no overlap", [](EngineConfig& c) { c.overlap = false; }},
     {"no graphs", [](EngineConfig& c) { c.cuda_graphs = false; }},
@@ -247,45 +242,18 @@ TEST_P(Bits, DependOnNothingButTheRequest) {
   for (size_t i = 0; i < want.size(); ++i)
     for (const Answer& answer : want[i])
       ASSERT_EQ(answer.error, "") << i;
-  for (const Variant& variant : kVariants) {
-    EngineConfig c = base;
-    variant.change(c);
-    auto made = Engine::create(c);
-    if (!made && made.error().code == ErrorCode::unsupported) {
-      std::printf("%-28s %-34s refused: %s\n", GetParam(), variant.name.c_str(),
-                  made.error().message.c_str());
-      continue;
-    }
-    ASSERT_TRUE(made.ok()) << variant.name << ": " << made.error().message;
-    const auto got = run(**made, requests, false);
-    int differ = 0;
-    std::string first;
-    for (size_t i = 0; i < want.size(); ++i)
-      if (got[i] != want[i]) {
-        if (differ++ == 0)
-          first = "request " + std::to_string(i) + " of " + std::to_string(requests[i].prompt_ids.size()) +
-                  " tokens" + (got[i][0].ids == want[i][0].ids ? ", same ids" : ", other ids") +
-                  (got[i][0].error.empty() ? "" : ", " + got[i][0].error);
-      }
-    const EngineStats stats = (*made)->stats();
-    std::printf("%-28s %-34s differ %d/%zu  steps %lld preemptions %lld hits %lld  %s\n", GetParam(),
-                variant.name.c_str(), differ, want.size(), static_cast<long long>(stats.steps),
-                static_cast<long long>(stats.preemptions), static_cast<long long>(stats.prefix_hits),
-                first.c_str());
+  const auto look = [&](const Variant& variant, const EngineConfig& c, const EngineStats& stats) {
     if (c.speculative.enabled()) {
-      std::printf("%-28s %-34s %lld of %lld drafts accepted\n", GetParam(), variant.name.c_str(),
-                  static_cast<long long>(stats.speculative.accepted_tokens),
-                  static_cast<long long>(stats.speculative.draft_tokens));
       EXPECT_GT(stats.speculative.draft_tokens, 100);
       EXPECT_GT(stats.speculative.accepted_tokens, 0);
     }
-    EXPECT_EQ(differ, 0) << variant.name << ": " << first;
     if (c.num_pages && may_preempt(*base.attention.page_size)) {
       EXPECT_GT(stats.preemptions, 0) << variant.name;
     }
     EXPECT_EQ(stats.pages_in_use, 0);
     EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
-  }
+  };
+  expect_bytes(GetParam(), base, kVariants, requests, want, {.look = look});
 }
 
 /// Random arrivals and cancels of other requests around those that are compared.
@@ -394,23 +362,7 @@ TEST_F(EngineOnGpu, AnswersOfEncoderDecodersDependOnNothingButTheRequest) {
     }
     for (size_t i = 0; i < want.size(); ++i)
       ASSERT_EQ(want[i][0].error, "") << name << ", request " << i;
-    for (const Variant& variant : kVariants) {
-      EngineConfig c = base;
-      variant.change(c);
-      auto made = Engine::create(c);
-      if (!made && made.error().code == ErrorCode::unsupported) continue;  // a page size
-      ASSERT_TRUE(made.ok()) << name << ", " << variant.name << ": " << made.error().message;
-      const auto got = run(**made, requests, false);
-      int differ = 0;
-      for (size_t i = 0; i < want.size(); ++i)
-        differ += got[i] != want[i];
-      const EngineStats stats = (*made)->stats();
-      std::printf("%-28s %-34s differ %d/%zu  steps %lld preemptions %lld\n", name.c_str(),
-                  variant.name.c_str(), differ, want.size(), static_cast<long long>(stats.steps),
-                  static_cast<long long>(stats.preemptions));
-      EXPECT_EQ(differ, 0) << name << ", " << variant.name;
-      EXPECT_EQ(stats.pages_in_use, 0);
-    }
+    expect_bytes(name, base, kVariants, requests, want);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
 
 #include "engine/lora_table.h"
 #include "model/config.h"
@@ -36,8 +38,10 @@ class LoraLogits : public testing::TestWithParam<Case> {};
 TEST_P(LoraLogits, AreThoseOfMergedWeights) {
   const Case& c = GetParam();
   const std::string dir = fixture_dir(c.fixture);
-  const auto model = load_model_config(dir);
+  auto model = load_model_config(dir);
   ASSERT_TRUE(model.ok());
+  // Gemma multiplies embeddings by a number of the model's type.
+  model->embedding_scale = rounded_to(model->embedding_scale, model->dtype);
   Weights weights = weights_of(dir);
   const TempDir temp;
   const Deltas deltas = write_adapter(temp, "a", modules_of(weights, c.modules), c.options);
@@ -87,8 +91,88 @@ INSTANTIATE_TEST_SUITE_P(
                          {.targets = R"(["qkv_proj", "gate_up_proj", "o_proj", "down_proj"])"}},
                     Case{"mistral_window_gqa2_d16_bf16", {.targets = R"("all-linear")"}},
                     Case{"granite_gqa2_d16_bf16", {.rank = 64, .targets = R"("all-linear")"}},
+                    Case{"gemma2_gqa2_d16_bf16", {.targets = R"("all-linear")"}},
                     Case{"olmo2_mha_d16_bf16", {.targets = R"("all-linear")"}}),
     [](const auto& one) { return one.param.fixture + "_" + std::to_string(one.index); });
+
+/// Latent attention and experts: against the engine with weights that have been merged in fp64.
+class LoraMerged : public testing::TestWithParam<Case> {};
+
+TEST_P(LoraMerged, LogitsAreThose) {
+  const Case& c = GetParam();
+  const std::string dir = fixture_dir(c.fixture);
+  Weights weights = weights_of(dir);
+  const TempDir temp;
+  const Deltas deltas = write_adapter(temp, "a", modules_of(weights, c.modules), c.options);
+  for (const std::string& name : c.modules)
+    EXPECT_TRUE(std::ranges::any_of(deltas, [&](const auto& d) { return d.first.ends_with(name); })) << name;
+  merge(deltas, weights);
+  SafetensorsWriter writer;
+  for (const auto& [name, tensor] : weights)
+    writer.add(name, tensor.shape, tensor.values, DType::f32);
+  const auto file = [&](const std::string& name) {
+    std::ifstream in(dir + "/" + name, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  temp.write("merged/model.safetensors", writer.bytes());
+  for (const char* name : {"config.json", "generation_config.json"})
+    if (const std::string text = file(name); !text.empty()) temp.write("merged/" + std::string(name), text);
+
+  const auto config = [&](const std::string& model) {
+    EngineConfig made = fixture_config(c.fixture, "auto");
+    made.attention = {};
+    made.model = model;
+    made.kv_cache_dtype = KvCacheDType::float32;
+    return made;
+  };
+  EngineConfig adapted = config(dir);
+  adapted.lora.modules = {{"a", temp.path() + "/a"}};
+  const auto engine = make_engine(adapted), merged = make_engine(config(temp.path() + "/merged"));
+  ASSERT_TRUE(engine && merged);
+  std::vector<GenerateRequest> all;
+  for (int i = 0; i < 6; ++i) {
+    all.push_back(greedy(prompt_of(7 + 3 * i, static_cast<uint32_t>(i)), 1));
+    all.back().last_logits = true;
+    if (i % 2 == 0) all.back().lora = "a";
+  }
+  const std::vector<Answer> together = run_all(*engine, all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<float> alone = run_one(*engine, all[i]).last.last_logits;
+    EXPECT_EQ(together[i].last.last_logits, alone) << i;  // bits
+    GenerateRequest request = all[i];
+    request.lora.clear();
+    const std::vector<float> want = run_one(*merged, request).last.last_logits;
+    ASSERT_EQ(alone.size(), want.size());
+    double error = 0, size = 0;
+    for (size_t j = 0; j < want.size(); ++j) {
+      error = std::max(error, std::abs(static_cast<double>(alone[j]) - static_cast<double>(want[j])));
+      size = std::max(size, std::abs(static_cast<double>(want[j])));
+    }
+    if (i % 2 == 0)
+      EXPECT_LT(error, 1e-4 * size) << i;
+    else
+      EXPECT_GT(error, 0.02 * size) << i;  // else the test could not fail
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, LoraMerged,
+    testing::Values(Case{"deepseekv2_mla4_bf16",
+                         {.targets = R"("all-linear")"},
+                         {"q_a_proj", "kv_a_proj_with_mqa", "o_proj", "gate_proj", "up_proj", "down_proj"}},
+                    Case{"deepseekv3_mla4_bf16",
+                         {.rank = 9, .targets = R"("all-linear")"},
+                         {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj", "down_proj"}},
+                    Case{"glmdsa_topk16_mla4_bf16",
+                         {.rank = 2, .targets = R"("all-linear")"},
+                         {"q_b_proj", "kv_a_proj_with_mqa"}},
+                    Case{"mixtral_gqa2_d16_bf16",
+                         {.targets = R"(["q_proj", "w1", "w2", "w3"])"},
+                         {"q_proj", "w1", "w2", "w3"}},
+                    Case{"qwen3moe_gqa2_d16_bf16",
+                         {.rank = 8, .targets = R"(["gate_proj", "down_proj"])"},
+                         {"gate_proj", "down_proj"}}),
+    [](const auto& one) { return one.param.fixture; });
 
 /// Adapters "a", "b" and "c" of the model, of different ranks and modules.
 class Lora : public testing::Test {
@@ -185,6 +269,16 @@ TEST_F(Lora, AnswersAreThoseAlone) {
         c.speculative.num_tokens = 3;
       },
       [](const EngineStats& stats) { EXPECT_GT(stats.speculative.accepted_tokens, 0); });
+  for (const auto& [head, method] :
+       {std::pair{"eagle3_bf16", DraftMethod::eagle3}, {"eagle1_bf16", DraftMethod::eagle}})
+    check(
+        head,
+        [folder = head, kind = method](EngineConfig& c) {
+          c.speculative.method = kind;
+          c.speculative.model = FOVEA_SOURCE_DIR "/tests/draft_heads/" + std::string(folder);
+          c.speculative.num_tokens = 3;
+        },
+        [](const EngineStats& stats) { EXPECT_GT(stats.speculative.draft_tokens, 0); });
 }
 
 TEST_F(Lora, RowsWithoutAdapterAreThoseOfAnEngineWithout) {
@@ -273,7 +367,12 @@ TEST_F(Lora, RefusalsAreNamed) {
   };
   const auto enable = [](EngineConfig& c) { c.lora.enabled = true; };
   EXPECT_EQ(start(kLlama, enable), "started");
-  EXPECT_THAT(start("deepseekv2_mla4_bf16", enable), HasSubstr("can't have LoRA adapters"));
+  const std::string latent = "deepseekv3_mla4_bf16";
+  (void)write_adapter(temp_, "kv_b", modules_of(weights_of(fixture_dir(latent)), {"kv_b_proj"}),
+                      {.targets = R"("all-linear")"});
+  EXPECT_EQ(start(latent, enable), "started");
+  EXPECT_THAT(start(latent, [&](EngineConfig& c) { c.lora.modules = {{"b", temp_.path() + "/kv_b"}}; }),
+              HasSubstr("is of kv_b_proj"));
   EXPECT_THAT(start("bart_d8_fp32", enable), HasSubstr("can't have LoRA adapters"));
   EXPECT_THAT(start(kLlama,
                     [&](EngineConfig& c) {

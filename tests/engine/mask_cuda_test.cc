@@ -1,13 +1,12 @@
 // Structured output on a GPU: masks go to the device, and the answers are those that the host draws.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "fovea/engine.h"
-#include "tests/engine/gpu_requests.h"
+#include "tests/engine/gpu_variants.h"
 
 namespace fovea {
 namespace {
@@ -71,36 +70,22 @@ TEST_F(MasksOnGpu, AnswersAreThoseThatTheHostDraws) {
       alike += got[i] == want[i];
   }
   EXPECT_LT(alike, 3);  // masks change most answers
-  struct Variant {
-    const char* name;
-    void (*change)(EngineConfig&);
+  const std::vector<Variant> variants = {
+      {"as it is", [](EngineConfig&) {}},
+      {"no overlap", [](EngineConfig& c) { c.overlap = false; }},
+      {"no graphs", [](EngineConfig& c) { c.cuda_graphs = false; }},
+      {"chunks of 33, few pages",
+       [](EngineConfig& c) {
+         c.max_batched_tokens = 33;
+         c.num_pages = 768 / *c.attention.page_size;
+       }},
+      {"5 drafts",
+       [](EngineConfig& c) {
+         c.speculative.method = DraftMethod::ngram;
+         c.speculative.num_tokens = 5;
+       }},
   };
-  for (const Variant& variant : {Variant{"as it is", [](EngineConfig&) {}},
-                                 Variant{"no overlap", [](EngineConfig& c) { c.overlap = false; }},
-                                 Variant{"no graphs", [](EngineConfig& c) { c.cuda_graphs = false; }},
-                                 Variant{"chunks of 33, few pages",
-                                         [](EngineConfig& c) {
-                                           c.max_batched_tokens = 33;
-                                           c.num_pages = 768 / *c.attention.page_size;
-                                         }},
-                                 Variant{"5 drafts", [](EngineConfig& c) {
-                                           c.speculative.method = DraftMethod::ngram;
-                                           c.speculative.num_tokens = 5;
-                                         }}}) {
-    EngineConfig c = base;
-    variant.change(c);
-    const auto engine = open(c);
-    ASSERT_NE(engine, nullptr);
-    const int differ = differences(want, run(*engine, requests, false));
-    const int again = differences(want, run_in_a_storm(*engine, requests));
-    const EngineStats stats = engine->stats();
-    std::printf("masks, %-28s differ %d and %d of %zu  steps %lld preemptions %lld\n", variant.name, differ,
-                again, want.size(), static_cast<long long>(stats.steps),
-                static_cast<long long>(stats.preemptions));
-    EXPECT_EQ(differ, 0) << variant.name;
-    EXPECT_EQ(again, 0) << variant.name << ", in a storm";
-    EXPECT_EQ(stats.pages_in_use, 0);
-  }
+  expect_bytes("masks", base, variants, requests, want, {.storm = true});
 }
 
 }  // namespace

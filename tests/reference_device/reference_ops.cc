@@ -482,7 +482,9 @@ void each_row(const LoraTiles& tiles, int64_t first, int64_t end, const F& f) {
 
 }  // namespace
 
-Status ReferenceOps::add_lora_slots(const LoraInput& in, const Tensor& y, Stream&) {
+Status ReferenceOps::linear_lora(const LinearWeight& weight, const LoraInput& in, const Tensor& y,
+                                 Stream& stream) {
+  FOVEA_RETURN_IF_ERROR(linear(weight, in.x, y, stream));
   device_.queue([step = in.step, place = in.place, tiles = in.tiles, x = in.x, y] {
     each_row(tiles, 0, tiles.tiles.size(0), [&](int64_t row, int64_t slot) {
       if (slot < 0) return;

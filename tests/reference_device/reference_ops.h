@@ -38,8 +38,8 @@ class ReferenceOps : public Ops {
   bool supports_lora() const override { return true; }
   int64_t lora_parts(int64_t k) const override { return (k + 6) / 7; }
   int64_t lora_columns(const LinearWeight& gate_up) const override { return gate_up.n; }
-  Status shrink_lora(const LoraInput&, Stream&) override { return {}; }  // the others do all of it
-  Status add_lora_slots(const LoraInput& input, const Tensor& y, Stream&) override;
+  Status linear_lora(const LinearWeight& weight, const LoraInput& input, const Tensor& y,
+                     Stream& stream) override;
   Status gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
                            const LoraInput& input, const Tensor& wide, const Tensor& out, Stream&) override;
   Status activate(Activation f, const Tensor& x, Stream&) override;

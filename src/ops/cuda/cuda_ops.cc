@@ -347,11 +347,12 @@ class CudaOps final : public Ops {
                : cuda::packed_panels(gate_up.n, /*gated=*/true) * cuda::kPanelRows;
   }
 
-  Status shrink_lora(const LoraInput& in, Stream& stream) override {
-    return cuda::launch_lora_shrink(lora_params(in), stream.cuda());
-  }
-  Status add_lora_slots(const LoraInput& in, const Tensor& y, Stream& stream) override {
-    return cuda::launch_lora_expand(lora_params(in), y.data, y.stride(0), stream.cuda());
+  /// x A^T needs the layer's input alone: it is computed while the layer reads its weights.
+  Status linear_lora(const LinearWeight& w, const LoraInput& in, const Tensor& y, Stream& stream) override {
+    const cuda::LoraParams p = lora_params(in);
+    FOVEA_RETURN_IF_ERROR(cuda::launch_lora_shrink(p, stream.cuda()));
+    FOVEA_RETURN_IF_ERROR(linear(w, in.x, y, stream));
+    return cuda::launch_lora_expand(p, y.data, y.stride(0), stream.cuda());
   }
 
   Status gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
