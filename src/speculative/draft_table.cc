@@ -22,6 +22,8 @@ double guess(int rows) {
 
 constexpr double kNewest = 0.1;   // the weight of a step in a mean, at least
 constexpr int kTryEvery = 64;     // choices
+constexpr int kTrySoon = 8;       // after one that was better than none
+constexpr int kTrySeldom = 512;   // where none is best
 constexpr double kOutlier = 2;    // times the mean: a step that captured a graph, say
 constexpr double kForget = 0.98;  // of what was counted, with each step of a sequence
 
@@ -30,11 +32,12 @@ constexpr double kForget = 0.98;  // of what was counted, with each step of a se
 double DraftTable::seconds(const Row& row, int decodes, int drafts) const {
   int near = -1;
   for (int d = 0; d <= kMaxDrafts; ++d)
-    if (row[static_cast<size_t>(d)].count > 0 && (near < 0 || std::abs(d - drafts) < std::abs(near - drafts)))
+    if (row.of[static_cast<size_t>(d)].count > 0 &&
+        (near < 0 || std::abs(d - drafts) < std::abs(near - drafts)))
       near = d;
   const double cost = guess(decodes * (1 + drafts));
   if (near < 0) return cost;
-  return row[static_cast<size_t>(near)].seconds * cost / guess(decodes * (1 + near));
+  return row.of[static_cast<size_t>(near)].seconds * cost / guess(decodes * (1 + near));
 }
 
 /// Measured, else from how often drafts are accepted at each place: the next place is taken to be a little
@@ -42,7 +45,7 @@ double DraftTable::seconds(const Row& row, int decodes, int drafts) const {
 double DraftTable::tokens(const Row& row, int drafts) const {
   constexpr int kEnough = 4;
   constexpr double kFirst = 0.6, kLater = 0.8;
-  const Steps& steps = row[static_cast<size_t>(drafts)];
+  const Steps& steps = row.of[static_cast<size_t>(drafts)];
   if (steps.count >= kEnough) return steps.tokens;
   double sum = 1, share = kFirst / kLater;
   for (size_t i = 0; i < static_cast<size_t>(drafts); ++i) {
@@ -54,27 +57,35 @@ double DraftTable::tokens(const Row& row, int drafts) const {
 
 int DraftTable::choose(int decodes, int most) {
   FOVEA_CHECK(0 <= most && most <= kMaxDrafts);
-  const Row& row = rows_[class_of(decodes)];
+  Row& row = rows_[class_of(decodes)];
   int best = 0;
   double best_rate = 0;
   for (int drafts = 0; drafts <= most; ++drafts) {
     const double rate = tokens(row, drafts) / seconds(row, decodes, drafts);
     if (rate > best_rate) best = drafts, best_rate = rate;
   }
-  if (++choices_ % kTryEvery != 0) return best;
-  const int other = best + (choices_ / kTryEvery % 2 == 0 ? 1 : -1);
-  return other < 0 || other > most ? best : other;
+  if (best != row.best) row.best = best, row.choices = 0, row.every = kTryEvery;
+  if (++row.choices < row.every) return best;
+  row.choices = 0;
+  row.every = best == 0 ? std::min(2 * row.every, kTrySeldom) : kTryEvery;
+  row.more = best == 0 || !row.more;
+  const int other = best + (row.more ? 1 : -1);
+  return other > most ? best : other;
 }
 
 void DraftTable::add(int decodes, int drafts, double seconds, int tokens) {
   if (decodes <= 0 || drafts < 0 || drafts > kMaxDrafts) return;
-  Steps& steps = rows_[class_of(decodes)][static_cast<size_t>(drafts)];
+  Row& row = rows_[class_of(decodes)];
+  Steps& steps = row.of[static_cast<size_t>(drafts)];
   if (steps.count > 1) seconds = std::min(seconds, kOutlier * steps.seconds);
   // The second step replaces the first, which may have loaded kernels and captured a graph.
   const double weight = steps.count < 2 ? 1 : std::max(kNewest, 1.0 / steps.count);
   steps.seconds += weight * (seconds - steps.seconds);
   steps.tokens += weight * (static_cast<double>(tokens) / decodes - steps.tokens);
   ++steps.count;
+  if (row.best != 0 || drafts == 0) return;
+  const Steps& best = row.of[0];
+  if (tokens * best.seconds > best.tokens * decodes * seconds) row.every = std::min(row.every, kTrySoon);
 }
 
 void DraftTable::count(int verified, int accepted) {

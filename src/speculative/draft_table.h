@@ -11,8 +11,8 @@ namespace fovea {
 class DraftTable {
  public:
   /// Drafts of each of `decodes` sequences, up to `most`, that give the most tokens a second, as far as is
-  /// known; now and then one more or less, to find out. Before anything is known more rows are taken to cost
-  /// little.
+  /// known; now and then one more or less, to find out: ever more seldom where none is best and one stays
+  /// worse. Before anything is known more rows are taken to cost little.
   int choose(int decodes, int most);
   /// A step of `decodes` sequences and at most `drafts` drafts each took `seconds` and gave `tokens` in all.
   void add(int decodes, int drafts, double seconds, int tokens);
@@ -25,14 +25,19 @@ class DraftTable {
     int count = 0;
     double seconds = 0, tokens = 0;  ///< of a step; of a sequence
   };
-  using Row = std::array<Steps, kMaxDrafts + 1>;  // by drafts
+  /// A class of numbers of sequences.
+  struct Row {
+    std::array<Steps, kMaxDrafts + 1> of{};  ///< by drafts
+    int best = -1;                           ///< the newest choice, except those that find out
+    int choices = 0, every = 0;              ///< since the last one that finds out; until the next
+    bool more = false;                       ///< what the last one tried
+  };
 
   double seconds(const Row& row, int decodes, int drafts) const;
   double tokens(const Row& row, int drafts) const;
 
-  std::unordered_map<int, Row> rows_;                       // by sequences, in classes
+  std::unordered_map<int, Row> rows_;                       // by class
   std::array<double, kMaxDrafts> verified_{}, accepted_{};  // by place, of late
-  int choices_ = 0;
 };
 
 }  // namespace fovea

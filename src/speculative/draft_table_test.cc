@@ -76,5 +76,26 @@ TEST(DraftTable, FollowsWhatChanges) {
   EXPECT_LE(table.choose(8, 4), 1);
 }
 
+/// Steps of 32 sequences in which drafts are accepted or not; returns those that had drafts.
+int steps_with_drafts(DraftTable& table, int steps, bool accepted) {
+  int with = 0;
+  for (int step = 0; step < steps; ++step) {
+    const int drafts = table.choose(32, 5);
+    with += drafts > 0;
+    for (int b = 0; b < 32; ++b)
+      table.count(drafts, accepted ? drafts : 0);
+    table.add(32, drafts, 1 + 0.05 * drafts, 32 * (1 + (accepted ? drafts : 0)));
+  }
+  return with;
+}
+
+TEST(DraftTable, SeldomTriesWhatStaysWorseAndComesBack) {
+  DraftTable table;
+  steps_with_drafts(table, 1000, false);
+  EXPECT_LE(steps_with_drafts(table, 4096, false), 8);
+  EXPECT_GE(steps_with_drafts(table, 4096, false), 1);
+  EXPECT_GT(steps_with_drafts(table, 2000, true), 1000);
+}
+
 }  // namespace
 }  // namespace fovea
