@@ -62,7 +62,7 @@ Status launch_linear(const LinearParams& params, CudaStream& stream) {
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device()));
   if (params.code != WeightCode::none) {
     // Where a multiprocessor has many panels, enough warps widen and multiply in turn. `stream` is not chosen
-    // by itself: alone its bits are right, but launches of it that follow each other directly can fail.
+    // by itself: its ring of codes has another depth since it last ran on a device.
     const bool gated = params.epilogue == LinearEpilogue::gated;
     const bool narrow = packed_panels(params.n, gated) <= int64_t{kWidenedUnits} * multiprocessors;
     if (params.kernel == LinearKernel::mma || major != 9)

@@ -170,10 +170,14 @@ WgmmaPlan plan_widened(int64_t rows, int64_t n, bool gated, int multiprocessors)
   p.blocks = rows <= kWidenedFewRows ? 4 : 2;
   const int weight_bytes = p.blocks * p.units * kBlockBytes;
   p.stages = std::clamp(kWidenedBytes / weight_bytes, 3, 6);
-  p.x_stages = std::clamp(kWidenedXBytes / p.x_bytes(), 3, 8);
+  // A slot of codes is always the same warpgroup's, so that none asks for the phase after next: copies may
+  // complete in any order, and phases two apart have one parity.
+  const int code_bytes = weight_bytes / 2, left = kSharedBudget - p.stages * weight_bytes;
+  p.x_stages = std::clamp(std::min(kWidenedXBytes, left - 2 * kWidenGroups * code_bytes) / p.x_bytes(), 3, 8);
   const int used = p.stages * weight_bytes + p.x_stages * p.x_bytes();
-  p.code_stages = std::min(kWgmmaMaxStages, (kSharedBudget - used) / (weight_bytes / 2));
-  p.shared_bytes = used + p.code_stages * weight_bytes / 2 + 1024;
+  p.code_stages =
+      std::min(kWgmmaMaxStages, (kSharedBudget - used) / code_bytes) / kWidenGroups * kWidenGroups;
+  p.shared_bytes = used + p.code_stages * code_bytes + 1024;
   p.ctas = std::min(p.parts, multiprocessors);
   return p;
 }

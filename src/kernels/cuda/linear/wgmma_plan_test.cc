@@ -152,7 +152,7 @@ TEST(CodesPlan, CoversEveryOutputAndFitsInSharedMemory) {
 
 TEST(WidenedPlan, CoversEveryOutputAndFitsInSharedMemory) {
   for (const int rows : {1, 7, 8, 16, 17, 33, 63, 64})
-    for (const int64_t n : {8, 16, 50, 1024, 2048, 4096, 6144, 10240, 28672, 128256})
+    for (const int64_t n : {8, 16, 50, 1024, 2048, 4096, 6144, 8448, 10240, 28672, 128256})
       for (const bool gated : {false, true}) {
         const WgmmaPlan p = plan_widened(rows, n, gated, kMultiprocessors);
         SCOPED_TRACE(testing::Message() << rows << " rows, n " << n << ", gated " << gated);
@@ -170,6 +170,7 @@ TEST(WidenedPlan, CoversEveryOutputAndFitsInSharedMemory) {
           EXPECT_GE(stages, std::max(kWidenGroups, 3));
           EXPECT_LE(stages, kWgmmaMaxStages);
         }
+        EXPECT_EQ(p.code_stages % kWidenGroups, 0);
         const int weights = p.blocks * p.units * kBlockBytes, codes = weights / 2;
         const int x_end = p.x_stages * p.x_bytes(), weights_end = x_end + p.stages * weights;
         EXPECT_EQ(p.x_bytes() % 1024, 0);

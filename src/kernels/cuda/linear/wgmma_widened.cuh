@@ -89,8 +89,10 @@ FOVEA_DEVICE void copy_rows(const WgmmaParams& p, const WgmmaTiles& tiles, const
 }
 
 /// Widens codes. Warpgroups take stages in turn, so that what one waits for is hidden behind the others' work
-/// (there are at least as many stages of weights as warpgroups: else one could be two rounds ahead); of a
-/// stage of four blocks a warp takes one block, of two blocks half a block.
+/// (there are at least as many stages of weights as warpgroups: else one could be two rounds ahead; and a
+/// multiple of as many stages of codes: else a warpgroup would wait for codes in a slot in which those of the
+/// other one, which it doesn't wait for, may be missing still, and take the phase before them for its own);
+/// of a stage of four blocks a warp takes one block, of two blocks half a block.
 template <int kBlocks, int kWiden>
 struct CodesWidener {
   static constexpr int kHalves = kBlocks / 2;  // of a block, 32 inputs, for a warp
