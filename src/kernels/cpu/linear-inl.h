@@ -21,9 +21,14 @@ constexpr int kMaxRows = 4;
 #endif
 
 /// Pairs of a tile of `rows` rows: at least 8 independent chains, which hide an FMA's latency of 4 cycles on
-/// two pipes.
+/// two pipes. With AVX-512 also several panels where the registers have room: a core reads memory faster as
+/// several streams, and takes a value of x once for all of them.
 constexpr int pairs_for(int rows) {
+#if defined(__AVX512F__)
+  return rows <= 2 ? 4 : rows <= 7 ? 2 : 1;
+#else
   return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+#endif
 }
 
 // How the 2 kLanes weights of a pair are widened, and the output that is lane 0 of vector j (0, 1).
