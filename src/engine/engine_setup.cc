@@ -226,10 +226,6 @@ Status EngineSetup::load_loras(const LoraConfig& config) {
   scheduler.max_loras = config.max_loras;
   LoraShape shape = lora_shape(model_config);
   if (config.on() && device_.kind != DeviceKind::cpu) {
-    if (model_config.mla)
-      return unsupported(
-          model_config.architecture +
-          " can't have LoRA adapters on a GPU, as its attention is latent; serve it on the CPU");
     shape.experts = 0;  // they are one fused product there
     lora_layout = std::make_unique<LoraLayout>(fovea::lora_layout(shape, config.max_rank, activations_));
     // A step's adapters are in as many slots.

@@ -2,6 +2,7 @@
 // LoRA adapters on the device against their definition in fp64; a row's bits alone and in any company; times.
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "base/float8.h"
 #include "kernels/cuda/codes/pack_codes.h"
@@ -170,7 +171,11 @@ inline Matrix lora_input(const LoraCase& c) {
 }
 
 inline LoraParams with_rows(LoraParams p, const LoraRows& rows, const void* x, int64_t x_stride,
-                            const Device<float>& low) {
+                            const Device<float>& low, bool early_input = false) {
+  static const Device<int32_t> counters{std::vector<int32_t>(1 << 14)};
+  expect(rows.count * 2 <= 1 << 14, "counters of tiles");
+  p.counters = counters.data;
+  p.early_input = early_input;
   p.order = rows.order.data;
   p.tiles = rows.tiles.data;
   p.num_tiles = rows.count;
@@ -194,8 +199,7 @@ inline void check_lora(const LoraCase& c) {
   const Device<float> low(low_size(c));
   const auto run = [&](const LoraRows& of, const Matrix& to) {
     const LoraParams p = with_rows(memory.params(), of, x.data(), x.stride, low);
-    LAUNCH(launch_lora_shrink(p, stream()));
-    LAUNCH(launch_lora_expand(p, to.data(), to.stride, stream()));
+    LAUNCH(launch_lora(p, to.data(), to.stride, stream()));
   };
   run(rows, y);
   const auto in = x.values(""), old = before.values(""), got = y.values(c.name());
@@ -222,8 +226,7 @@ inline void check_lora(const LoraCase& c) {
     const LoraRows alone({slots[static_cast<size_t>(r)]});
     const Matrix one = make_y();
     const LoraParams p = with_rows(memory.params(), alone, x.row(r), x.stride, low);
-    LAUNCH(launch_lora_shrink(p, stream()));
-    LAUNCH(launch_lora_expand(p, one.row(r), one.stride, stream()));
+    LAUNCH(launch_lora(p, one.row(r), one.stride, stream()));
     expect(one.row_bytes(r) == y.row_bytes(r), c.name() + ": a row's bits differ alone");
   }
 }
@@ -327,7 +330,6 @@ inline void check_lora_gated(const LoraCase& c, bool bias,
   gated.layer = layer;
   gated.layer.y = y.data();
   if (blocks) gated.layer.scales = nullptr;
-  LAUNCH(launch_lora_shrink(p, stream()));
   for (int64_t first = 0; first < rows.count; first += 3) {  // in several launches
     gated.first_tile = first, gated.num_tiles = std::min<int64_t>(3, rows.count - first);
     LAUNCH(launch_lora_gated(p, gated, stream()));
@@ -377,39 +379,85 @@ inline void check_loras() {
   }
 }
 
-/// Microseconds of the layers of Llama-3.1-8B.
+/// A packed weight of 16-bit zeros or ones: only for times.
+inline Device<std::byte> weight_bytes(int64_t n, int64_t k, bool gated) {
+  Device<std::byte> memory(static_cast<size_t>(packed_bytes(n, k, gated)));
+  CUDA_CHECK(cudaMemset(memory.data, 0, memory.bytes()));
+  return memory;
+}
+
+/// Microseconds of the layers of Llama-3.1-8B, and what adapters add to them. A row's turn has 5 layers, so
+/// that weights come from memory.
 inline void bench_loras() {
   struct Site {
     const char* name;
     int64_t k;
     std::vector<int64_t> outputs;
   };
-  const Site sites[] = {{"qkv", 4096, {4096, 1024, 1024}}, {"o", 4096, {4096}}, {"down", 14336, {4096}}};
+  constexpr int kLayers = 5;
+  const Site sites[] = {{"qkv", 4096, {4096, 1024, 1024}},
+                        {"o", 4096, {4096}},
+                        {"gated", 4096, {14336, 14336}},
+                        {"down", 14336, {4096}}};
   for (const int rank : {16, 64})
     for (const auto& [rows, adapters] :
          {std::pair<int64_t, int>{1, 1}, {32, 1}, {32, 8}, {256, 8}, {2048, 1}, {2048, 8}})
       for (const Site& site : sites) {
+        const bool gated = std::string_view(site.name) == "gated";
         LoraCase c{DType::bf16, site.k, site.outputs, std::vector<int>(8, rank), rows, false};
         const LoraMemory memory(c);
         std::vector<int> slots;
         for (int64_t r = 0; r < rows; ++r)
           slots.push_back(static_cast<int>(r % adapters));
         const LoraRows of(slots), none(std::vector<int>(static_cast<size_t>(rows), -1));
-        const Matrix x = Matrix::random(c.dtype, rows, c.k, 0, 1),
-                     y = Matrix::random(c.dtype, rows, c.n(), 0, 2);
+        const Matrix x = Matrix::random(c.dtype, rows, c.k, 0, 1), y(c.dtype, rows, c.n(), 0),
+                     wide(DType::f32, gated ? rows : 1, c.n(), 0);
         const Device<float> low(low_size(c));
-        const auto time = [&](const LoraRows& list, bool shrink, bool expand) {
-          const LoraParams p = with_rows(memory.params(), list, x.data(), x.stride, low);
-          return microseconds([&](CudaStream& s) {
-            if (shrink) LAUNCH(launch_lora_shrink(p, s));
-            if (expand) LAUNCH(launch_lora_expand(p, y.data(), y.stride, s));
-          });
+        std::vector<Device<std::byte>> weights;
+        for (int i = 0; i < kLayers; ++i)
+          weights.push_back(weight_bytes(c.n(), c.k, gated));
+        const auto layer_of = [&](int i, bool late) {
+          LinearParams layer;
+          layer.dtype = layer.y_dtype = c.dtype;
+          layer.n = c.n(), layer.k = c.k;
+          layer.weight = weights[static_cast<size_t>(i)].data;
+          layer.constant_weight = true, layer.late_dependents = late;
+          layer.x = x.data(), layer.x_stride = x.stride, layer.rows = rows;
+          layer.y = y.data(), layer.y_stride = y.stride;
+          layer.epilogue = gated ? LinearEpilogue::gated : LinearEpilogue::store;
+          return layer;
         };
+        const auto time = [&](const LoraRows* list) {
+          return microseconds([&](CudaStream& s) {
+                   for (int i = 0; i < kLayers; ++i) {
+                     LinearParams layer = layer_of(i, list != nullptr);
+                     if (list == nullptr) {
+                       LAUNCH(launch_linear(layer, s));
+                       continue;
+                     }
+                     const LoraParams p = with_rows(memory.params(), *list, x.data(), x.stride, low, true);
+                     if (!gated) {
+                       LAUNCH(launch_linear(layer, s));
+                       LAUNCH(launch_lora(p, y.data(), y.stride, s));
+                       continue;
+                     }
+                     LoraGatedParams g;
+                     g.wide = static_cast<const float*>(wide.data()), g.wide_stride = wide.stride;
+                     g.num_tiles = list->count;
+                     g.layer = layer;
+                     layer.epilogue = LinearEpilogue::store;
+                     layer.y = wide.data(), layer.y_stride = wide.stride, layer.y_dtype = DType::f32;
+                     LAUNCH(launch_linear(layer, s));
+                     LAUNCH(launch_lora_gated(p, g, s));
+                   }
+                 }) /
+                 kLayers;
+        };
+        const double plain = time(nullptr), with = time(&of), without = time(&none);
         std::printf(
-            "lora rank %2d, %4lld rows, %d adapters, %-4s: shrink %6.2f us, expand %6.2f us, both %6.2f us; "
-            "without adapters %5.2f us\n",
-            rank, static_cast<long long>(rows), adapters, site.name, time(of, true, false),
-            time(of, false, true), time(of, true, true), time(none, true, true));
+            "lora rank %2d, %4lld rows, %d adapters, %-5s: layer %6.2f us, adapters %+6.2f us, none used "
+            "%+6.2f us\n",
+            rank, static_cast<long long>(rows), adapters, site.name, plain, with - plain, without - plain);
       }
 }
 

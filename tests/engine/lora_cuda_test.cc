@@ -97,9 +97,10 @@ Errors compare(Engine& cpu, Engine& gpu, const std::string& lora) {
 }
 
 TEST_F(LoraOnGpu, LogitsAreTheCpus) {
-  for (const char* name : {"llama3_gqa4_d16_bf16", "llama_bias_gqa2_d16_fp32", "llama32_gqa4_d64_fp16",
-                           "qwen3_gqa7_d128_bf16", "phi3_short_gqa2_d24_bf16", "gemma2_gqa2_d16_bf16",
-                           "granite_gqa2_d16_bf16", "olmo2_mha_d16_bf16", "mixtral_gqa2_d16_bf16"}) {
+  for (const char* name :
+       {"llama3_gqa4_d16_bf16", "llama_bias_gqa2_d16_fp32", "llama32_gqa4_d64_fp16", "qwen3_gqa7_d128_bf16",
+        "phi3_short_gqa2_d24_bf16", "gemma2_gqa2_d16_bf16", "granite_gqa2_d16_bf16", "olmo2_mha_d16_bf16",
+        "mixtral_gqa2_d16_bf16", "deepseekv2_mla4_bf16", "deepseekv3_mla4_bf16"}) {
     write_adapters(name);
     EngineConfig host = config(name);
     host.device = {};
@@ -178,7 +179,7 @@ const std::vector<Variant> kVariants = {
 };
 
 TEST_F(LoraOnGpu, BitsDependOnTheRequestAndItsAdapterAlone) {
-  for (const char* name : {"qwen3_gqa7_d128_bf16", "llama32_gqa4_d64_fp16"}) {
+  for (const char* name : {"qwen3_gqa7_d128_bf16", "llama32_gqa4_d64_fp16", "deepseekv3_mla4_bf16"}) {
     write_adapters(name);
     const auto requests = with_adapters(mixed_requests(60, 5));
     EngineConfig base = config(name);

@@ -104,6 +104,8 @@ cuda::LoraParams lora_params(const Ops::LoraInput& in) {
   p.x = in.x.data;
   p.x_stride = in.x.stride(0);
   p.low = in.low.as<float>();
+  p.counters = in.step.counters.as<int32_t>();
+  p.early_input = true;
   return p;
 }
 
@@ -347,12 +349,11 @@ class CudaOps final : public Ops {
                : cuda::packed_panels(gate_up.n, /*gated=*/true) * cuda::kPanelRows;
   }
 
-  /// x A^T needs the layer's input alone: it is computed while the layer reads its weights.
   Status linear_lora(const LinearWeight& w, const LoraInput& in, const Tensor& y, Stream& stream) override {
-    const cuda::LoraParams p = lora_params(in);
-    FOVEA_RETURN_IF_ERROR(cuda::launch_lora_shrink(p, stream.cuda()));
-    FOVEA_RETURN_IF_ERROR(linear(w, in.x, y, stream));
-    return cuda::launch_lora_expand(p, y.data, y.stride(0), stream.cuda());
+    cuda::LinearParams p = linear_params(w, in.x, y);
+    p.late_dependents = true;
+    FOVEA_RETURN_IF_ERROR(cuda::launch_linear(p, stream.cuda()));
+    return cuda::launch_lora(lora_params(in), y.data, y.stride(0), stream.cuda());
   }
 
   Status gated_linear_lora(const LinearWeight& gate_up, const GatedActivation& activation,
@@ -368,7 +369,6 @@ class CudaOps final : public Ops {
     gated.layer.activation = activation.f;
     gated.layer.limit = activation.limit;
     if (gated.layer.block_scales) gated.layer.scales = nullptr;  // the sums have them
-    FOVEA_RETURN_IF_ERROR(cuda::launch_lora_shrink(p, stream.cuda()));
     for (size_t block = 0; block + 1 < in.tiles.of_block.size(); ++block) {
       const int64_t first = static_cast<int64_t>(block) * in.step.block_rows;
       const int64_t rows = std::min(in.x.size(0) - first, wide.size(0));
@@ -376,6 +376,7 @@ class CudaOps final : public Ops {
       cuda::LinearParams sums = linear_params(gate_up, in.x.slice(0, first, rows), wide.first_rows(rows));
       sums.n = wide.size(1);
       sums.bias = nullptr;
+      sums.late_dependents = true;
       if (!sums.block_scales) sums.scales = nullptr;
       FOVEA_RETURN_IF_ERROR(cuda::launch_linear(sums, stream.cuda()));
       gated.first_row = first;

@@ -17,7 +17,7 @@ struct CodesMmaParams {
   const float* scales;
   int64_t x_stride;
   int k, panels, columns;  ///< CTAs for each row tile
-  bool gated, constant_weight;
+  bool gated, constant_weight, late_dependents;
   EpilogueParams epilogue;
 };
 
@@ -25,7 +25,7 @@ template <int kTiles, int kWarps, bool kScaled>
 __global__ void __launch_bounds__(32 * kWarps, 1) codes_mma_linear(const __grid_constant__ CodesMmaParams p) {
   using Stream = CodeStream<WeightCode::e4m3, kTiles, kWarps, true>;
   extern __shared__ __align__(128) std::byte memory[];
-  grid_launch_dependents();
+  if (!p.late_dependents) grid_launch_dependents();
   const int tile = static_cast<int>(blockIdx.x);
   const int first_row = tile / p.columns * Stream::kRows;
   const int panel = tile % p.columns * Stream::kWarps + static_cast<int>(threadIdx.x) / 32;
@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) codes_mma_linear(const __grid_
   Stream stream;
   stream.begin(shared_address(memory), codes, p.k);
   grid_dependency_wait();
+  if (p.late_dependents) grid_launch_dependents();
 #pragma unroll
   for (int i = 0; i < Stream::kRowsOfThread; ++i) {
     const int row = first_row + Stream::row_of(i);
@@ -89,6 +90,7 @@ Status launch_codes_mma(const LinearParams& p, int multiprocessors, cudaStream_t
   a.panels = static_cast<int>(packed_panels(p.n, gated));
   a.gated = gated;
   a.constant_weight = p.constant_weight;
+  a.late_dependents = p.late_dependents;
   a.epilogue = make_epilogue(p);
   if (p.rows <= 16) return launch<2>(a, p.block_scales, multiprocessors, stream);
   if (p.rows <= 32) return launch<4>(a, p.block_scales, multiprocessors, stream);

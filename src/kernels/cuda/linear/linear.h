@@ -51,6 +51,9 @@ struct LinearParams {
   const float* bias = nullptr;  ///< [n] (gated: gates, then ups) or null
   /// What precedes on the stream does not write `weight`: it may be read before that has ended.
   bool constant_weight = false;
+  /// The next kernel on the stream begins no earlier than all kernels in front of this one have ended, so
+  /// that it may read x before its own wait.
+  bool late_dependents = false;
   const void* x = nullptr;  ///< [rows, k]; 16-bit: 16-byte aligned
   int64_t x_stride = 0;     ///< 16-bit: a multiple of 8
   int64_t rows = 0;         ///< 0 does nothing

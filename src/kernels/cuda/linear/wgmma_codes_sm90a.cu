@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(128 * kGroups + 128, 1) wgmma_codes(const __gr
   const uint32_t ring = (shared_address(raw) + 1023) & ~1023u;
   const uint32_t full = shared_address(barriers.full), empty = shared_address(barriers.empty);
   const bool producer = threadIdx.x >= 128 * kGroups;
-  grid_launch_dependents();
+  if (!p.late_dependents) grid_launch_dependents();
   if (producer) {
     if (threadIdx.x == 128 * kGroups) {
       for (int i = 0; i < p.stages; ++i) {
@@ -153,6 +153,7 @@ __global__ void __launch_bounds__(128 * kGroups + 128, 1) wgmma_codes(const __gr
   } else {
     registers_increase<232>();
     grid_dependency_wait();  // kernels in front may use y
+    if (p.late_dependents) grid_launch_dependents();
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     CodesConsumer<kRows, kProducts, kScaled> consumer{p, ring, full, empty, warp, {p.stages}};
     const int count = tiles.count();

@@ -23,7 +23,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
   const int cluster = p.share == ClusterShare::none ? 1 : 2;
   const int rank = cluster == 2 ? static_cast<int>(cluster_rank()) : 0;
   const bool producer = warp == 4 * kGroups;
-  grid_launch_dependents();
+  if (!p.late_dependents) grid_launch_dependents();
   if (producer) {
     if (lane_id() == 0) {
       for (int i = 0; i < p.stages; ++i) {
@@ -50,6 +50,7 @@ __global__ __launch_bounds__(128 * kGroups + 32, 1) void wgmma_linear(const __gr
     __syncwarp();
   } else {
     grid_dependency_wait();  // kernels in front may use y
+    if (p.late_dependents) grid_launch_dependents();
     const int group = warp / 4;
     const auto release = [&](uint32_t slot) {
       if (lane_id() == 0) {

@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(128 * (kWiden + 2), 1)
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   constexpr int kWidenWarps = 4 * kWiden, kCopyCodes = 4 + kWidenWarps, kCopyRows = kCopyCodes + 1;
   constexpr int kWorking = 32 * (kCopyRows + 1);  // threads
-  grid_launch_dependents();
+  if (!p.late_dependents) grid_launch_dependents();
   if (warp == kCopyCodes) {
     if (lane_id() == 0) {
       const auto begin = [&](uint32_t full, int stages, uint32_t fillers, uint32_t readers) {
@@ -436,6 +436,7 @@ __global__ void __launch_bounds__(128 * (kWiden + 2), 1)
   } else {
     registers_increase<232>();
     grid_dependency_wait();  // kernels in front may use y
+    if (p.late_dependents) grid_launch_dependents();
     WidenedConsumer<kColumns, kBlocks, kGated, kScaled> consumer{p, m, warp, {p.x_stages}, {p.stages}};
     const int count = tiles.count();
     for (int t = tiles.first(); t < count; t += tiles.step())

@@ -1,5 +1,6 @@
 #include "kernels/cuda/lora/lora.h"
 
+#include <algorithm>
 #include <climits>
 #include <string>
 
@@ -16,90 +17,102 @@
 namespace fovea::cuda {
 namespace {
 
-constexpr int kShrinkWarps = 8, kShrinkThreads = 32 * kShrinkWarps;
-constexpr int kWarpInputs = kLoraInputs / kShrinkWarps, kChunks = kWarpInputs / 32;
-constexpr int kShrinkRanks = 16;
-constexpr int kExpandWarps = 4, kExpandThreads = 32 * kExpandWarps;
+constexpr int kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kWarpInputs = kLoraInputs / kWarps, kChunks = kWarpInputs / 32;
+constexpr int kShrinkRanks = 16, kShrinkStride = kShrinkRanks + 1;
 constexpr int kGroups = 8, kWarpColumns = 8 * kGroups;
-static_assert(kExpandWarps * kWarpColumns == kLoraColumns);
+static_assert(kWarps * kWarpColumns == kLoraColumns);
 constexpr int kFloatThreads = 256;
+constexpr int kMostGroups = 4;  // of 16 ranks that CTAs share; each takes further ones in turn
 
 /// Eight inputs of a row, zeros from k on.
 template <class T>
 FOVEA_DEVICE uint4 load_eight(const T* row, int at, int k) {
-  if (at + 8 <= k) return *reinterpret_cast<const uint4*>(row + at);
+  if (at + 8 <= k) return __ldcg(reinterpret_cast<const uint4*>(row + at));
   uint32_t words[4] = {};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const auto* halves = reinterpret_cast<const uint16_t*>(row);
-    if (at + 2 * i < k) words[i] = halves[at + 2 * i];
-    if (at + 2 * i + 1 < k) words[i] |= static_cast<uint32_t>(halves[at + 2 * i + 1]) << 16;
+    if (at + 2 * i < k) words[i] = __ldcg(halves + at + 2 * i);
+    if (at + 2 * i + 1 < k) words[i] |= static_cast<uint32_t>(__ldcg(halves + at + 2 * i + 1)) << 16;
   }
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// A CTA: a tile, a part of the inputs and 16 ranks. A warp has 128 inputs; lane q of a quad holds inputs 8 q
-/// to 8 q + 7 of each 32, for two steps of k16: which input is which k of a step does not matter, as long as
-/// both operands agree.
+/// Eight weights of row `row` of A from input `at` on.
 template <class T>
-__global__ __launch_bounds__(kShrinkThreads) void lora_shrink_kernel(LoraArgs p) {
-  __shared__ float sums[kShrinkWarps][kLoraRows][kShrinkRanks + 1];
-  grid_launch_dependents();
-  const auto tiles = static_cast<unsigned>(p.num_tiles), parts = static_cast<unsigned>(p.parts);
-  const int part = static_cast<int>(blockIdx.x / tiles % parts);
-  const int first_rank = static_cast<int>(blockIdx.x / tiles / parts) * kShrinkRanks;
-  const LoraSlot<T> slot(p, static_cast<int>(blockIdx.x % tiles));
-  const bool busy = slot.adapts() && first_rank < p.modules * slot.rank;
-  const int warp = static_cast<int>(threadIdx.x) / 32, g = lane_id() / 4, q = lane_id() % 4;
-  const int first_input = part * kLoraInputs + warp * kWarpInputs + 8 * q;
-  uint4 w[2][kChunks] = {};
-  if (busy) {  // what the slots hold is older than the kernels in front
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int rank = first_rank + g + 8 * h;
-      const T* row = slot.a + static_cast<int64_t>(rank) * p.a_stride;
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c)
-        if (rank < p.modules * slot.rank && first_input + 32 * c < p.a_stride)
-          w[h][c] = __ldg(reinterpret_cast<const uint4*>(row + first_input + 32 * c));
-    }
-  }
-  grid_dependency_wait();
-  if (!busy) return;
-  uint4 x[2][kChunks] = {};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (g + 8 * h >= slot.rows) continue;
-    const T* row = static_cast<const T*>(p.x) + p.order[slot.first + g + 8 * h] * p.x_stride;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c)
-      if (first_input + 32 * c < p.k) x[h][c] = load_eight(row, first_input + 32 * c, p.k);
-  }
-  float d[2][4] = {};
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const uint32_t first[4] = {x[0][c].x, x[1][c].x, x[0][c].y, x[1][c].y};
-    const uint32_t second[4] = {x[0][c].z, x[1][c].z, x[0][c].w, x[1][c].w};
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      Mma<T>::k16(d[h], first, w[h][c].x, w[h][c].y);
-      Mma<T>::k16(d[h], second, w[h][c].z, w[h][c].w);
-    }
-  }
+FOVEA_DEVICE uint4 load_weights(const LoraArgs& p, const LoraSlot<T>& slot, int row, int at) {
+  if (row >= p.modules * slot.rank || at >= p.a_stride) return uint4{};
+  return __ldg(reinterpret_cast<const uint4*>(slot.a + static_cast<int64_t>(row) * p.a_stride + at));
+}
+
+/// d += x A^T of 128 inputs from `first` on and the 16 ranks from `first_rank` on. Lane q of a quad holds
+/// inputs 8 q to 8 q + 7 of each 32, for two steps of k16: which input is which k of a step does not matter,
+/// as long as both operands agree.
+template <class T>
+FOVEA_DEVICE void multiply_inputs(const LoraArgs& p, const LoraSlot<T>& slot, const T* const (&row)[2],
+                                  int first, int first_rank, float (&d)[2][4]) {
+  const int g = lane_id() / 4, at = first + 8 * (lane_id() % 4);
+  uint4 w[2][kChunks], x[2][kChunks] = {};
 #pragma unroll
   for (int h = 0; h < 2; ++h)
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sums[warp][g + i / 2 * 8][8 * h + 2 * q + i % 2] = d[h][i];
-  __syncthreads();
-  const int row = static_cast<int>(threadIdx.x) / kShrinkRanks;
-  const int rank = static_cast<int>(threadIdx.x) % kShrinkRanks;
-  if (row >= slot.rows || first_rank + rank >= p.modules * slot.rank) return;
-  float sum = sums[0][row][rank];
+    for (int c = 0; c < kChunks; ++c)
+      w[h][c] = load_weights(p, slot, first_rank + g + 8 * h, at + 32 * c);
 #pragma unroll
-  for (int i = 1; i < kShrinkWarps; ++i)
-    sum = __fadd_rn(sum, sums[i][row][rank]);
-  *low_of(p, slot.first + row, part, first_rank + rank) = sum;
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+      if (row[h] != nullptr && at + 32 * c < p.k) x[h][c] = load_eight(row[h], at + 32 * c, p.k);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const uint32_t even[4] = {x[0][c].x, x[1][c].x, x[0][c].y, x[1][c].y};
+    const uint32_t odd[4] = {x[0][c].z, x[1][c].z, x[0][c].w, x[1][c].w};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      Mma<T>::k16(d[h], even, w[h][c].x, w[h][c].y);
+      Mma<T>::k16(d[h], odd, w[h][c].z, w[h][c].w);
+    }
+  }
+}
+
+/// Part `part` of x A^T of a tile; of its groups of 16 ranks, `first_group` and each `groups`-th after it.
+template <class T>
+FOVEA_DEVICE void shrink(const LoraArgs& p, const LoraSlot<T>& slot, int part, int first_group, int groups,
+                         float (&sums)[kLoraRows][kShrinkStride]) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, g = lane_id() / 4, q = lane_id() % 4;
+  const int ranks = p.modules * slot.rank;
+  const T* row[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    row[h] = g + 8 * h < slot.rows ? static_cast<const T*>(p.x) + p.order[slot.first + g + 8 * h] * p.x_stride
+                                   : nullptr;
+#pragma unroll 1
+  for (int first_rank = first_group * kShrinkRanks; first_rank < ranks; first_rank += groups * kShrinkRanks) {
+    float d[2][4] = {};
+#pragma unroll 1
+    for (int first = part * kLoraInputs + warp * kWarpInputs; first < p.k; first += kLoraParts * kLoraInputs)
+      multiply_inputs(p, slot, row, first, first_rank, d);
+#pragma unroll 1
+    for (int turn = 0; turn < kWarps; ++turn) {
+      if (warp == turn) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float& sum = sums[g + i / 2 * 8][8 * h + 2 * q + i % 2];
+            sum = turn == 0 ? d[h][i] : __fadd_rn(sum, d[h][i]);
+          }
+      }
+      __syncthreads();
+    }
+    for (int i = static_cast<int>(threadIdx.x); i < slot.rows * kShrinkRanks; i += kThreads) {
+      const int rank = i % kShrinkRanks;
+      if (first_rank + rank < ranks)
+        *low_of(p, slot.first + i / kShrinkRanks, part, first_rank + rank) = sums[i / kShrinkRanks][rank];
+    }
+    __syncthreads();
+  }
 }
 
 /// D = A B + D, A [16, 8] and B [8, 8] of tf32: a[0] = (row g; k q), a[1] = (g + 8; same k), a[2] = (g; q +
@@ -127,7 +140,7 @@ using LowStep = float[kLoraRows][kStepStride];
 /// don't exist have is left as it is: a product's rows do not depend on each other.
 template <class T>
 FOVEA_DEVICE void gather_low(const LoraArgs& p, const LoraSlot<T>& slot, int module, int first, LowStep& to) {
-  constexpr int kRowsOfPass = kExpandThreads / kStepRanks, kPasses = kLoraRows / kRowsOfPass, kBatch = 4;
+  constexpr int kRowsOfPass = kThreads / kStepRanks, kPasses = kLoraRows / kRowsOfPass, kBatch = 4;
   const int rank = static_cast<int>(threadIdx.x) % kStepRanks,
             from_row = static_cast<int>(threadIdx.x) / kStepRanks;
   if (first + rank >= slot.rank) return;
@@ -138,11 +151,12 @@ FOVEA_DEVICE void gather_low(const LoraArgs& p, const LoraSlot<T>& slot, int mod
     if (row >= slot.rows) return;
     const float* from = low_of(p, slot.first + row, 0, module * slot.rank + first + rank);
     float sum = 0.0f;
+#pragma unroll 1
     for (int part = 0; part < p.parts; part += kBatch) {  // loads of a batch do not wait for each other
       float v[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
-        v[i] = part + i < p.parts ? from[(part + i) * p.low_stride] : 0.0f;
+        v[i] = part + i < p.parts ? __ldcg(from + (part + i) * p.low_stride) : 0.0f;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
         if (part + i < p.parts) sum = part + i == 0 ? v[i] : __fadd_rn(sum, v[i]);
@@ -251,15 +265,66 @@ struct TileRows {
   }
 };
 
+/// Shared memory of a CTA: little enough to start beside one of the linear layer in front, whose ring leaves
+/// 4 KiB.
+union LoraShared {
+  float sums[kLoraRows][kShrinkStride];
+  LowStep low[2];
+};
+
+/// CTAs of a tile: the first `shrinks` compute x A^T, the others wait for these.
+template <class T>
+struct LoraCta {
+  LoraSlot<T> slot;
+  int tile, index;
+
+  FOVEA_DEVICE LoraCta(const LoraArgs& p, int first_tile, int ctas_of_tile)
+      : LoraCta(p, first_tile + static_cast<int>(blockIdx.x) / ctas_of_tile,
+                static_cast<int>(blockIdx.x) % ctas_of_tile, 0) {}
+
+  FOVEA_DEVICE void run_shrink(const LoraArgs& p, float (&sums)[kLoraRows][kShrinkStride]) const {
+    if (!slot.adapts()) return;
+    if (!p.early_input) grid_dependency_wait();
+    const int groups = p.shrinks / p.parts;
+    shrink(p, slot, index / groups, index % groups, groups, sums);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd(p.counters + 2 * tile, 1);
+  }
+
+  /// Waits for the tile's x A^T if `needed`. The last of `others` CTAs that have got here resets the
+  /// counters.
+  FOVEA_DEVICE void await_shrink(const LoraArgs& p, bool needed, int others) const {
+    if (threadIdx.x == 0) {
+      int* const counter = p.counters + 2 * tile;
+      if (needed) {
+        int done = 0;
+        while (true) {
+          asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(done) : "l"(counter) : "memory");
+          if (done >= p.shrinks) break;
+          __nanosleep(64);
+        }
+      }
+      if (atomicAdd(counter + 1, 1) + 1 == others) counter[0] = counter[1] = 0;
+    }
+    __syncthreads();
+  }
+
+ private:
+  FOVEA_DEVICE LoraCta(const LoraArgs& p, int tile_, int index_, int)
+      : slot(p, tile_), tile(tile_), index(index_) {}
+};
+
 /// A CTA: a tile and 256 outputs of one module. `wide`: modules begin at multiples of 16 bytes of y.
 template <class T>
-__global__ __launch_bounds__(kExpandThreads) void lora_expand_kernel(LoraArgs p, T* y, int64_t y_stride,
-                                                                     bool wide) {
-  __shared__ LowStep low[2];
+__global__ __launch_bounds__(kThreads) void lora_expand_kernel(LoraArgs p, T* y, int64_t y_stride, int blocks,
+                                                               bool wide) {
+  __shared__ LoraShared shared;
   grid_launch_dependents();
-  const auto tiles = static_cast<unsigned>(p.num_tiles);
-  const LoraSlot<T> slot(p, static_cast<int>(blockIdx.x % tiles));
-  const LoraColumns columns(p, static_cast<int>(blockIdx.x / tiles));
+  const LoraCta<T> cta(p, 0, p.shrinks + blocks);
+  const LoraSlot<T>& slot = cta.slot;
+  if (cta.index < p.shrinks) return cta.run_shrink(p, shared.sums);
+  const LoraColumns columns(p, cta.index - p.shrinks);
   const bool busy = slot.rows > 0 && slot.slot >= 0 && slot.scale_of(columns.index) != 0.0f;
   const int first = columns.first + static_cast<int>(threadIdx.x) / 32 * kWarpColumns;
   const int column = first + 2 * kGroups * (lane_id() % 4), left = columns.end - column;
@@ -267,20 +332,12 @@ __global__ __launch_bounds__(kExpandThreads) void lora_expand_kernel(LoraArgs p,
   const TileRows<T> rows(p, slot);
   LoraColumnWeights<T, kGroups> weights;
   if (busy) weights.load(slot, first, columns.end, 0);
-  grid_dependency_wait();
-  if (!busy) return;
+  if (!p.early_input) grid_dependency_wait();
+  if (slot.adapts()) cta.await_shrink(p, busy, blocks);
   float acc[kGroups][4] = {};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (rows.row[h] < 0) continue;
-    float v[2 * kGroups];
-    load_outputs(y + rows.row[h] * y_stride + column, wide, left, v);
-#pragma unroll
-    for (int i = 0; i < 2 * kGroups; ++i)
-      acc[i / 2][2 * h + i % 2] = v[i];
-  }
-  for (int rank = 0; rank < slot.rank; rank += kStepRanks) {
-    LowStep& step = low[rank / kStepRanks % 2];  // the other one may still be read
+#pragma unroll 1
+  for (int rank = 0; busy && rank < slot.rank; rank += kStepRanks) {
+    LowStep& step = shared.low[rank / kStepRanks % 2];  // the other one may still be read
     gather_low(p, slot, columns.index, rank, step);
     LoraColumnWeights<T, kGroups> next;
     if (rank + kStepRanks < slot.rank) next.load(slot, first, columns.end, rank + kStepRanks);
@@ -288,14 +345,18 @@ __global__ __launch_bounds__(kExpandThreads) void lora_expand_kernel(LoraArgs p,
     expand(step, slot.rank - rank, weights, acc);
     weights = next;
   }
+  if (!busy && cta.tile > 0) return;  // those of the first tile wait: the kernel ends after those in front
+  grid_dependency_wait();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    if (rows.row[h] < 0) continue;
+    if (!busy || rows.row[h] < 0) continue;
+    T* const to = y + rows.row[h] * y_stride + column;
     float v[2 * kGroups];
+    load_outputs(to, wide, left, v);
 #pragma unroll
     for (int i = 0; i < 2 * kGroups; ++i)
-      v[i] = acc[i / 2][2 * h + i % 2];
-    store_outputs(y + rows.row[h] * y_stride + column, wide, left, v);
+      v[i] = __fadd_rn(v[i], acc[i / 2][2 * h + i % 2]);
+    store_outputs(to, wide, left, v);
   }
 }
 
@@ -308,7 +369,7 @@ struct GatedArgs {
   EpilogueParams e;
 };
 
-constexpr int kGatedGroups = 4, kGatedColumns = kExpandWarps * 8 * kGatedGroups;
+constexpr int kGatedGroups = 4, kGatedColumns = kWarps * 8 * kGatedGroups;
 
 /// Eight gates and their ups from `column` on, with scales and bias; those from `left` on do not exist.
 FOVEA_DEVICE void load_gated(const GatedArgs& w, int row, int column, int left, float (&gate)[8],
@@ -344,66 +405,64 @@ FOVEA_DEVICE void load_gated(const GatedArgs& w, int row, int column, int left, 
 
 /// A CTA: a tile and 128 outputs, from as many gates and ups.
 template <class T>
-__global__ __launch_bounds__(kExpandThreads) void lora_gated_kernel(LoraArgs p, GatedArgs w) {
-  __shared__ LowStep low[2];
+__global__ __launch_bounds__(kThreads) void lora_gated_kernel(LoraArgs p, GatedArgs w, int blocks) {
+  __shared__ LoraShared shared;
   grid_launch_dependents();
-  const auto tiles = static_cast<unsigned>(w.num_tiles);
-  const LoraSlot<T> slot(p, w.first_tile + static_cast<int>(blockIdx.x % tiles));
+  const LoraCta<T> cta(p, w.first_tile, p.shrinks + blocks);
+  const LoraSlot<T>& slot = cta.slot;
+  if (cta.index < p.shrinks) return cta.run_shrink(p, shared.sums);
   const int up_module = p.modules > 1 ? 1 : 0, columns = w.e.columns;
-  const bool adapts = slot.slot >= 0 && slot.rows > 0;
+  const bool adapts = slot.adapts();
   const bool gates = adapts && slot.scale[0] != 0.0f;
   const bool ups = adapts && slot.scale_of(up_module) != 0.0f;
-  const int first = static_cast<int>(blockIdx.x / tiles) * kGatedColumns +
-                    static_cast<int>(threadIdx.x) / 32 * 8 * kGatedGroups;
+  const int first =
+      (cta.index - p.shrinks) * kGatedColumns + static_cast<int>(threadIdx.x) / 32 * 8 * kGatedGroups;
   const int column = first + 2 * kGatedGroups * (lane_id() % 4), left = columns - column;
   const TileRows<T> rows(p, slot);
   LoraColumnWeights<T, kGatedGroups> gate_weights, up_weights;
   if (gates) gate_weights.load(slot, first, columns, 0);
   if (ups) up_weights.load(slot, columns + first, 2 * columns, 0);
-  grid_dependency_wait();
-  if (slot.rows == 0) return;
+  if (!p.early_input) grid_dependency_wait();
+  if (adapts) cta.await_shrink(p, true, blocks);
   float gate[kGatedGroups][4] = {}, up[kGatedGroups][4] = {};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (rows.row[h] < 0) continue;
-    float a[8], b[8];
-    load_gated(w, rows.row[h], column, left, a, b);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      gate[i / 2][2 * h + i % 2] = a[i], up[i / 2][2 * h + i % 2] = b[i];
-  }
-  for (int rank = 0; (gates || ups) && rank < slot.rank; rank += kStepRanks) {
+#pragma unroll 1
+  for (int rank = 0; adapts && rank < slot.rank; rank += kStepRanks) {
     if (rank > 0) __syncthreads();  // the last step's have been read
-    if (gates) gather_low(p, slot, 0, rank, low[0]);
-    if (ups) gather_low(p, slot, up_module, rank, low[1]);
+    if (gates) gather_low(p, slot, 0, rank, shared.low[0]);
+    if (ups) gather_low(p, slot, up_module, rank, shared.low[1]);
     __syncthreads();
     const int next = rank + kStepRanks;
     if (gates) {
-      expand(low[0], slot.rank - rank, gate_weights, gate);
+      expand(shared.low[0], slot.rank - rank, gate_weights, gate);
       if (next < slot.rank) gate_weights.load(slot, first, columns, next);
     }
     if (ups) {
-      expand(low[1], slot.rank - rank, up_weights, up);
+      expand(shared.low[1], slot.rank - rank, up_weights, up);
       if (next < slot.rank) up_weights.load(slot, columns + first, 2 * columns, next);
     }
   }
-  const bool wide = w.e.wide;
+  if (slot.rows == 0 && cta.tile > w.first_tile) return;
+  grid_dependency_wait();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     if (rows.row[h] < 0) continue;
-    float v[8];
+    float a[8], b[8], v[8];
+    load_gated(w, rows.row[h], column, left, a, b);
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      v[i] = gated_value<false>(w.e, gate[i / 2][2 * h + i % 2], up[i / 2][2 * h + i % 2]);
-    store_outputs(static_cast<T*>(w.e.y) + rows.row[h] * w.e.y_stride + column, wide, left, v);
+    for (int i = 0; i < 8; ++i) {
+      if (gates) a[i] = __fadd_rn(a[i], gate[i / 2][2 * h + i % 2]);
+      if (ups) b[i] = __fadd_rn(b[i], up[i / 2][2 * h + i % 2]);
+      v[i] = gated_value<false>(w.e, a[i], b[i]);
+    }
+    store_outputs(static_cast<T*>(w.e.y) + rows.row[h] * w.e.y_stride + column, w.e.wide, left, v);
   }
 }
 
 // ---- fp32
 
 /// A CTA: a tile; a warp takes a rank of a row at a time.
-__global__ __launch_bounds__(kFloatThreads) void lora_float_shrink(LoraArgs p) {
-  const LoraSlot<float> slot(p, static_cast<int>(blockIdx.x));
+__global__ __launch_bounds__(kFloatThreads) void lora_float_shrink(LoraArgs p, int first_tile) {
+  const LoraSlot<float> slot(p, first_tile + static_cast<int>(blockIdx.x));
   if (!slot.adapts()) return;
   const int ranks = p.modules * slot.rank;
   for (int i = static_cast<int>(threadIdx.x) / 32; i < slot.rows * ranks; i += kFloatThreads / 32) {
@@ -469,14 +528,15 @@ Status check(const LoraParams& p) {
   const bool in_range = p.num_tiles >= 0 && p.num_tiles < INT_MAX && p.k > 0 && p.k <= INT_MAX / 4 &&
                         p.n > 0 && p.n <= INT_MAX / 4 && p.modules >= 1 && p.modules <= 3 && p.max_rank > 0 &&
                         p.a_stride >= p.k;
+  const bool counted = p.dtype == DType::f32 || p.counters != nullptr;
   const bool aligned = (reinterpret_cast<uintptr_t>(p.x) | reinterpret_cast<uintptr_t>(p.slots)) % 16 == 0 &&
                        p.slot_bytes % 16 == 0 && p.matrices % 16 == 0;
-  if (in_range && (p.dtype == DType::f32 || (multiple && aligned))) return {};
+  if (in_range && counted && (p.dtype == DType::f32 || (multiple && aligned))) return {};
   return invalid("adapters of a layer of " + std::to_string(p.k) + " inputs, " + std::to_string(p.n) +
                  " outputs and " + std::to_string(p.modules) + " modules, ranks up to " +
                  std::to_string(p.max_rank) + ", " + std::to_string(p.num_tiles) +
                  " tiles: 1 to 3 modules, ranks and strides that are multiples of 8, and rows and slots that "
-                 "are 16-byte aligned are allowed");
+                 "are 16-byte aligned, and counters are allowed");
 }
 
 LoraArgs args_of(const LoraParams& p) {
@@ -501,7 +561,19 @@ LoraArgs args_of(const LoraParams& p) {
   a.x = p.x;
   a.x_stride = p.x_stride;
   a.low = p.low;
+  const int groups = (a.low_stride + kShrinkRanks - 1) / kShrinkRanks;
+  a.shrinks = a.parts * (groups < kMostGroups ? groups : kMostGroups);
+  a.counters = p.counters;
+  a.early_input = p.early_input;
   return a;
+}
+
+/// x A^T of the tiles.
+Status float_shrink(const LoraArgs& a, int64_t first_tile, int64_t tiles, CudaStream& stream) {
+  lora_float_shrink<<<static_cast<unsigned>(tiles), kFloatThreads, 0, stream.handle()>>>(
+      a, static_cast<int>(first_tile));
+  FOVEA_CUDA_TRY(cudaGetLastError());
+  return {};
 }
 
 Status check_grid(int64_t ctas) {
@@ -521,28 +593,15 @@ Status launch(void (*kernel)(Parameters...), int64_t ctas, int threads, CudaStre
 }  // namespace
 
 int64_t lora_parts(DType dtype, int64_t k) {
-  return dtype == DType::f32 ? 1 : (k + kLoraInputs - 1) / kLoraInputs;
+  return dtype == DType::f32 ? 1 : std::min<int64_t>((k + kLoraInputs - 1) / kLoraInputs, kLoraParts);
 }
 
-Status launch_lora_shrink(const LoraParams& p, CudaStream& stream) {
+Status launch_lora(const LoraParams& p, void* y, int64_t y_stride, CudaStream& stream) {
   FOVEA_RETURN_IF_ERROR(check(p));
   if (p.num_tiles == 0) return {};
   const LoraArgs a = args_of(p);
   if (p.dtype == DType::f32) {
-    lora_float_shrink<<<static_cast<unsigned>(p.num_tiles), kFloatThreads, 0, stream.handle()>>>(a);
-    FOVEA_CUDA_TRY(cudaGetLastError());
-    return {};
-  }
-  const int64_t ctas = p.num_tiles * a.parts * ((a.low_stride + kShrinkRanks - 1) / kShrinkRanks);
-  return p.dtype == DType::f16 ? launch(lora_shrink_kernel<__half>, ctas, kShrinkThreads, stream, a)
-                               : launch(lora_shrink_kernel<__nv_bfloat16>, ctas, kShrinkThreads, stream, a);
-}
-
-Status launch_lora_expand(const LoraParams& p, void* y, int64_t y_stride, CudaStream& stream) {
-  FOVEA_RETURN_IF_ERROR(check(p));
-  if (p.num_tiles == 0) return {};
-  const LoraArgs a = args_of(p);
-  if (p.dtype == DType::f32) {
+    FOVEA_RETURN_IF_ERROR(float_shrink(a, 0, p.num_tiles, stream));
     const dim3 grid(static_cast<unsigned>(p.num_tiles),
                     static_cast<unsigned>((p.n + kFloatThreads - 1) / kFloatThreads));
     lora_float_expand<<<grid, kFloatThreads, 0, stream.handle()>>>(a, static_cast<float*>(y), y_stride);
@@ -555,12 +614,12 @@ Status launch_lora_expand(const LoraParams& p, void* y, int64_t y_stride, CudaSt
     blocks += lora_blocks(a.first_output[m + 1] - a.first_output[m]);
     wide = wide && p.first_output[m] % 8 == 0;
   }
-  const int64_t ctas = p.num_tiles * blocks;
+  const int64_t ctas = p.num_tiles * (a.shrinks + blocks);
   if (p.dtype == DType::f16)
-    return launch(lora_expand_kernel<__half>, ctas, kExpandThreads, stream, a, static_cast<__half*>(y),
-                  y_stride, wide);
-  return launch(lora_expand_kernel<__nv_bfloat16>, ctas, kExpandThreads, stream, a,
-                static_cast<__nv_bfloat16*>(y), y_stride, wide);
+    return launch(lora_expand_kernel<__half>, ctas, kThreads, stream, a, static_cast<__half*>(y), y_stride,
+                  static_cast<int>(blocks), wide);
+  return launch(lora_expand_kernel<__nv_bfloat16>, ctas, kThreads, stream, a, static_cast<__nv_bfloat16*>(y),
+                y_stride, static_cast<int>(blocks), wide);
 }
 
 Status launch_lora_gated(const LoraParams& p, const LoraGatedParams& gated, CudaStream& stream) {
@@ -582,15 +641,18 @@ Status launch_lora_gated(const LoraParams& p, const LoraGatedParams& gated, Cuda
   w.interleaved = gated.interleaved;
   w.e = make_epilogue(gated.layer);
   if (p.dtype == DType::f32) {
+    FOVEA_RETURN_IF_ERROR(float_shrink(a, gated.first_tile, gated.num_tiles, stream));
     const dim3 grid(static_cast<unsigned>(gated.num_tiles),
                     static_cast<unsigned>((w.e.columns + kFloatThreads - 1) / kFloatThreads));
     lora_float_gated<<<grid, kFloatThreads, 0, stream.handle()>>>(a, w);
     FOVEA_CUDA_TRY(cudaGetLastError());
     return {};
   }
-  const int64_t ctas = gated.num_tiles * ((w.e.columns + kGatedColumns - 1) / kGatedColumns);
-  return p.dtype == DType::f16 ? launch(lora_gated_kernel<__half>, ctas, kExpandThreads, stream, a, w)
-                               : launch(lora_gated_kernel<__nv_bfloat16>, ctas, kExpandThreads, stream, a, w);
+  const int blocks = (w.e.columns + kGatedColumns - 1) / kGatedColumns;
+  const int64_t ctas = gated.num_tiles * (a.shrinks + blocks);
+  return p.dtype == DType::f16
+             ? launch(lora_gated_kernel<__half>, ctas, kThreads, stream, a, w, blocks)
+             : launch(lora_gated_kernel<__nv_bfloat16>, ctas, kThreads, stream, a, w, blocks);
 }
 
 }  // namespace fovea::cuda

@@ -1,10 +1,12 @@
 #pragma once
 // LoRA adapters on an NVIDIA GPU (README.md): the rows of a step in tiles of one adapter each.
 //
-// One arithmetic: a row's bits depend on its values and its adapter's alone. Of 16-bit types: x A^T is summed
-// in parts of 1024 inputs; each of these has 8 sums of 128 inputs by m16n8k16, added in ascending order, and
-// so are the parts. The result, scaled in fp32, is cut into two numbers of the type tf32, high and low, and
-// the outputs continue from y by m16n8k8 over ascending ranks, first high, then low. fp32: chains of fma.
+// One arithmetic: a row's bits depend on its values and its adapter's alone. Of 16-bit types: x A^T has 32
+// chains of m16n8k16, of which chain i takes the inputs [128 i, 128 i + 128), and those 4096, 8192, ...
+// further on. Four in a row are a part; a part is the sum of its chains in ascending order, and so is x A^T
+// of the parts. The result, scaled in fp32, is cut into two numbers of the type tf32, high and low; the
+// adapter's share is a chain of m16n8k8 over ascending ranks, first high, then low, from zero on, and is
+// added to y in fp32. fp32: chains of fma.
 #include <cstdint>
 
 #include "fovea/dtype.h"
@@ -17,8 +19,9 @@ class CudaStream;
 
 namespace fovea::cuda {
 
-inline constexpr int kLoraRows = 16;      ///< of a tile, at most
-inline constexpr int kLoraInputs = 1024;  ///< of a part
+inline constexpr int kLoraRows = 16;     ///< of a tile, at most
+inline constexpr int kLoraInputs = 512;  ///< of a part, of 4096
+inline constexpr int kLoraParts = 8;     ///< at most
 
 /// One linear layer's modules, and a step's tiles.
 struct LoraParams {
@@ -39,17 +42,19 @@ struct LoraParams {
   int64_t num_tiles = 0;
   const void* x = nullptr;  ///< [rows, k]; 16-bit: 16-byte aligned, the stride a multiple of 8
   int64_t x_stride = 0;
-  float* low = nullptr;  ///< x A^T: f32 [places in `order`, lora_parts(), modules * max_rank]
+  float* low = nullptr;  ///< x A^T: f32 scratch [places in `order`, lora_parts(), modules * max_rank]
+  /// Scratch of 16-bit types: [num_tiles, 2], zero in front of each launch and after it.
+  int32_t* counters = nullptr;
+  /// x may be read before the kernel in front has ended: that has LinearParams::late_dependents.
+  bool early_input = false;
 };
 
 /// Partial sums of each rank.
 int64_t lora_parts(DType dtype, int64_t k);
 
-/// low = x A^T of the tiles' rows. Queues one launch; allocates nothing.
-Status launch_lora_shrink(const LoraParams& params, CudaStream& stream);
-
-/// y [rows, n] of `dtype` += scale * low B^T, rounded once.
-Status launch_lora_expand(const LoraParams& params, void* y, int64_t y_stride, CudaStream& stream);
+/// y [rows, n] of `dtype` += scale * (x A^T) B^T, rounded once, for the tiles' rows. Queues one launch (fp32:
+/// two); allocates nothing.
+Status launch_lora(const LoraParams& params, void* y, int64_t y_stride, CudaStream& stream);
 
 /// The second half of a gated linear layer: all rows of the tiles, also those without an adapter, which get
 /// the bits of LinearEpilogue::gated.

@@ -21,6 +21,9 @@ struct LoraArgs {
   const void* x;
   int64_t x_stride;
   float* low;
+  int shrinks;    // CTAs of a tile that compute x A^T
+  int* counters;  // [tiles, 2]
+  bool early_input;
 };
 
 inline constexpr int kLoraColumns = 256;  ///< outputs of a CTA, all of one module
