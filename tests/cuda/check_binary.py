@@ -25,7 +25,7 @@ DEPENDENT = {
     "combine_kernel<__nv_bfloat16>": 1, "mla::combine_splits": 1, "mla::sm80_kernel": 1, "mla::sm90_kernel": 1,
     "lora_expand_kernel": 1, "lora_gated_kernel": 1, "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
     "simt::decode_kernel": 1, "small_codes_kernel": 1, "sm80::decode_kernel": 1, "sm80::decode_narrow_kernel": 1, "sm80::extend_kernel": 1,
-    "sm90::decode_kernel": 2, "sm90::prefill_kernel": 1, "take_tokens_kernel": 1, "wgmma_codes": 2, "wgmma_linear": 2,
+    "sm90::decode_kernel": 2, "sm90::prefill_kernel": 1, "sm90::widen_kernel": 1, "sm90::widen_plan_kernel": 1, "take_tokens_kernel": 1, "wgmma_codes": 2, "wgmma_linear": 2,
     "wgmma_widened": 3,
 }
 WAIT_OPCODE = 0x82E  # of griddepcontrol.wait, in the low 12 bits of an instruction of 16 bytes

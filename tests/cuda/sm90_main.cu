@@ -1,6 +1,7 @@
 // Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `eight_bit`, `invariance`,
 // `drafts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `eight_bit_prefill`, `few_rows`,
 // `decode`, `rows`). Problems that sm90::select refuses are skipped and counted.
+#include "base/float8.h"
 #include "extend_bench.cuh"
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/launch.h"
@@ -12,6 +13,10 @@ using fovea::cuda::KernelKind;
 
 static int refused = 0;
 
+struct HeadSize {
+  int d, dv;
+};
+
 static fovea::Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   sm90::Problem x;
   x.q = p.q == Element::f16 ? QueryType::f16 : QueryType::bf16;
@@ -22,13 +27,29 @@ static fovea::Result<KernelInfo> select(const Problem& p, KernelKind kind) {
   return sm90::select(x, kind);
 }
 
+/// With the space of a widened cache: of any case, or of small windows for sequences of at most `longest`.
+template <int kLongest>
+static fovea::Status launch(const KernelInfo& kernel, const AttentionParams& p, int items,
+                            CUstream_st* stream, LaunchRecord* record) {
+  if (!sm90::is_widened(kernel)) return sm90::launch(kernel, p, items, stream, record);
+  static DeviceArray<char> memory(size_t{3} << 30);
+  fovea::AttentionLimits limits;
+  limits.max_seqs = 64, limits.max_kv_len = kLongest, limits.max_kv_tokens = 2 * kLongest;
+  sm90::WidenLayout layout = sm90::widen_layout(kernel, static_cast<int>(p.kv_heads.divisor), limits, items);
+  if (kLongest < 10000) layout.windows = 4, layout.window_blocks = 5;  // as if there were no room for more
+  if (layout.bytes > memory.count) std::printf("%zu bytes for widening\n", layout.bytes), std::exit(1);
+  set_bytes(memory.data, 0xff, std::min(layout.bytes, size_t{1} << 28));
+  const sm90::WidenSpace space{layout, memory.data};
+  return sm90::launch(kernel, p, items, stream, record, &space);
+}
+
 static Kernel sm90_kernel(const Problem& p, KernelKind kind) {
   const auto info = select(p, kind);
   if (!info.ok()) {
     std::printf("%s: %s\n", p.name.c_str(), info.error().message.c_str());
     std::exit(1);
   }
-  return {*info, nullptr, sm90::launch};
+  return {*info, nullptr, launch<140000>};
 }
 
 static void check_all(std::vector<Problem> problems, KernelKind kind, Element type) {
@@ -47,9 +68,6 @@ static void check_all(std::vector<Problem> problems, KernelKind kind, Element ty
   std::fflush(stdout);
 }
 
-struct HeadSize {
-  int d, dv;
-};
 static constexpr HeadSize kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
 /// Scores that are small against their cap, scores that are not, and rows with both; caps of each kind that
@@ -86,19 +104,49 @@ static void check_prefill(Element type) {
   check_all(capped_problems(), KernelKind::extend, type);
 }
 
+/// As bytes: an fp8 cache as a 16-bit cache with the same values.
+static void check_widening(std::vector<Problem> problems, Element type) {
+  for (Problem& p : problems) {
+    p.q = type;
+    if (p.skew != 0 || !select(p, KernelKind::extend).ok()) continue;
+    const HostCase c = make_case(p);
+    HostCase wide = c;
+    wide.problem.kv = type;
+    wide.v_pool = 2 * c.v_pool;
+    wide.pool.resize(2 * c.pool.size());
+    for (size_t i = 0; i < c.pool.size(); ++i) {
+      const float x =
+          p.kv == Element::e4m3 ? fovea::e4m3_to_float(c.pool[i]) : fovea::e5m2_to_float(c.pool[i]);
+      const uint16_t bits = to16(type, x);
+      std::memcpy(wide.pool.data() + 2 * i, &bits, 2);
+    }
+    const Output one = run_case(c, sm90_kernel(p, KernelKind::extend));
+    const Output two = run_case(wide, sm90_kernel(wide.problem, KernelKind::extend));
+    expect(one.out == two.out && std::memcmp(one.lse.data(), two.lse.data(), 4 * one.lse.size()) == 0,
+           "differs from a 16-bit cache with the same values", p.name);
+  }
+  std::printf("%-28s D %d/%d as bytes: %d failures so far\n", problems[0].name.c_str(), problems[0].head_dim,
+              problems[0].v_head_dim, failures);
+  std::fflush(stdout);
+}
+
 /// Prefill over 8-bit caches: with scales of the cache, and for int8 of each token and head.
 static void check_eight_bit_prefill(Element type) {
-  for (const HeadSize size : {HeadSize{64, 64}, {128, 128}, {256, 256}})
+  for (const HeadSize size : kHeadSizes)
     for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8}) {
+      if (kv == Element::int8 && size.d != 64 && size.d != 128) continue;
       const bool all = size.d == 128 && type == Element::bf16 && kv != Element::e5m2;
       const auto put = [&](std::vector<Problem> problems) {
         return eight_bit(with_dims(all ? problems : few(problems), size.d, size.dv), kv, kv == Element::int8);
       };
-      if (kv == Element::int8 && size.d == 256) continue;
       for (const KernelKind kind : {KernelKind::extend, KernelKind::extend_small})
         check_all(put(extend_problems(size.d)), kind, type);
       check_all(put(general_problems(70)), KernelKind::extend, type);
       check_all(put(general_problems(300)), KernelKind::extend, type);
+      if (kv != Element::int8) {
+        check_widening(eight_bit(with_dims(few(extend_problems(size.d)), size.d, size.dv), kv, false), type);
+        check_widening(eight_bit(with_dims(few(general_problems(300)), size.d, size.dv), kv, false), type);
+      }
       if (type == Element::bf16 || kv == Element::int8)
         check_all(eight_bit(with_dims(large_value_problems(), size.d, size.dv), kv, kv == Element::int8),
                   KernelKind::extend, type);
@@ -167,7 +215,14 @@ static void check_invariances() {
     p.mask.window_left = -1;
     for (const Element kv : {Element::e4m3, Element::int8}) {
       p.kv = kv, p.scales_per_token = kv == Element::int8;
-      if (select(p, KernelKind::extend).ok()) check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+      if (!select(p, KernelKind::extend).ok()) continue;
+      check_invariance(p, sm90_kernel(p, KernelKind::extend), 1, 77);
+      Kernel windows = sm90_kernel(p, KernelKind::extend);
+      const HostCase eight = make_case(p);
+      const Output whole = run_case(eight, windows);
+      windows.family = launch<1000>;
+      const Output parts = run_case(eight, windows);
+      expect(whole.out == parts.out && whole.lse == parts.lse, "differs in windows", p.name);
     }
   }
   std::printf("invariances: %d failures\n", failures);
@@ -302,7 +357,7 @@ static void bench_eight_bit() {
       const std::string type = kv == Element::bf16 ? " bf16 " : kv == Element::e4m3 ? " e4m3 " : " int8 ";
       if (select(p, KernelKind::extend).ok())
         bench_extend(("sm90" + type + row.name).c_str(), sm90_kernel(p, KernelKind::extend), row.shape, pool);
-      if (kv != Element::bf16)
+      if (kv != Element::bf16 && row.name == std::string("4K"))
         bench_extend(("sm80" + type + row.name).c_str(), kernel_of(p, KernelKind::extend), row.shape, pool);
     }
   }

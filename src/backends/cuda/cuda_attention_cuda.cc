@@ -489,8 +489,9 @@ class CudaAttention : public AttentionBackend {
       params.past_kv_ready = planned && plan.meta.past_kv_ready;
     }
     LaunchRecord record;
-    FOVEA_RETURN_IF_ERROR(
-        launch(plan.kernel, params, static_cast<int>(plan.layout.max_items), stream.cuda().handle(), record));
+    const sm90::WidenSpace space{plan.layout.widen, plan.at<char>(plan.layout.widened)};
+    FOVEA_RETURN_IF_ERROR(launch(plan.kernel, params, static_cast<int>(plan.layout.max_items),
+                                 stream.cuda().handle(), record, &space));
     if (record.attention)
       plan.queued.fetch_or(1u << record.variant | (record.combine ? CudaPlan::kCombineBit : 0),
                            std::memory_order_relaxed);

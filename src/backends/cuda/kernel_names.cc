@@ -50,10 +50,10 @@ std::string kind_of(const KernelChoice& choice) {
 std::string variant_of(const KernelChoice& choice, uint8_t variant) {
   if (choice.family != Family::sm90 || choice.kernel.kind == KernelKind::decode) return "";
   const sm90::PrefillVariant v = sm90::kPrefillVariants[variant];
-  // 8-bit caches have one load mode.
-  const char* const load = v.load_mode == sm90::LoadMode::tma        ? " tma"
+  // 8-bit caches have one load mode, as they are widened first.
+  const char* const load = choice.kernel.kv != KvType::same          ? ""
                            : v.load_mode == sm90::LoadMode::cp_async ? " cp.async"
-                                                                     : "";
+                                                                     : " tma";
   return std::string(load) + (v.softcap ? " softcap" : "");
 }
 
@@ -138,7 +138,7 @@ std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf fami
         const bool variants = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
         const bool widened = choice->kernel.kv != KvType::same;
         for (const sm90::PrefillVariant& v : sm90::kPrefillVariants) {
-          const bool compiled = (v.load_mode == sm90::LoadMode::widened) == widened;
+          const bool compiled = !widened || v.load_mode == sm90::LoadMode::tma;
           if (variants ? !compiled || v.softcap != (spec.softcap > 0.0f) : v.index() != 0) continue;
           for (const KernelName& name : names_of(*choice, {true, false, v.index()}))
             names.insert({name.family, name.instance});

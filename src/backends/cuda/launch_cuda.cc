@@ -10,11 +10,11 @@
 namespace fovea::cuda {
 
 Status launch(const KernelChoice& choice, const AttentionParams& params, int max_items, CUstream_st* stream,
-              LaunchRecord& record) {
+              LaunchRecord& record, const sm90::WidenSpace* space) {
   switch (choice.family) {
     case Family::sm80: return sm80::launch(choice.kernel, params, max_items, stream, &record);
     case Family::simt: return simt::launch(choice.kernel, params, max_items, stream, &record);
-    case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream, &record);
+    case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream, &record, space);
     case Family::mla_sm80: return mla::launch_sm80(choice.kernel, params, max_items, stream, &record);
     case Family::mla_sm90: return mla::launch_sm90(choice.kernel, params, max_items, stream, &record);
     case Family::portable: return portable::launch(choice.kernel, params, max_items, stream, &record);

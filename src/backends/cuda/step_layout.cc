@@ -67,6 +67,15 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   out.partial_out = out.partial_state + aligned(parts * sizeof(PartialState));
   out.bytes =
       out.partial_out + aligned(parts * static_cast<size_t>(choice.kernel.v_head_dim) * sizeof(float));
+  if (choice.family != Family::sm90 || !sm90::is_widened(choice.kernel)) return out;
+  out.widen = sm90::widen_layout(choice.kernel, spec.num_kv_heads, limits, most.max_items);
+  if (out.widen.rows > sm90::kMostWidenedRows)
+    return invalid("attention limits of " + std::to_string(limits.max_kv_tokens) + " keys, of " +
+                   std::to_string(limits.max_kv_len) + " in one sequence, are " +
+                   std::to_string(out.widen.rows) + " rows of an 8-bit cache to widen at once; at most " +
+                   std::to_string(sm90::kMostWidenedRows) + " can be counted: lower the limits");
+  out.widened = out.bytes;
+  out.bytes += aligned(out.widen.bytes);
   return out;
 }
 

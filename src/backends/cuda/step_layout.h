@@ -3,6 +3,7 @@
 // limits.
 #include "backends/cuda/kernel_choice.h"
 #include "kernels/cuda/plan/plan.h"
+#include "kernels/cuda/sm90/widen_layout.h"
 
 namespace fovea::cuda {
 
@@ -14,10 +15,13 @@ struct StepLayout {
   /// Offsets in bytes. num_items and error are at the start of the workspace.
   size_t num_items = 0, error = 0, page_fault = 0, queue = 0, bad_pages = 0, items = 0, arrivals = 0,
          partial_state = 0, partial_out = 0;
+  size_t widened = 0;       ///< where the kernel widens the cache first
+  sm90::WidenLayout widen;  ///< its space
   size_t bytes = 0;
 };
 
-/// Errors: limits whose work items exceed 32-bit counters, with the numbers.
+/// Errors: limits whose work items, or whose rows of an 8-bit cache, exceed 32-bit counters, with the
+/// numbers.
 Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& choice,
                                const AttentionLimits& limits);
 

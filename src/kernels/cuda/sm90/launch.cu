@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/combine_kernel.cuh"
 #include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
+#include "kernels/cuda/sm90/widen_pass.h"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -43,10 +44,25 @@ cudaError_t queue_combine(const Launch& l) {
   return cudaLaunchKernelEx(&config, combine, l.params);
 }
 
+/// Queues the kernel on the widened keys of each window. `p.kv` is the 8-bit cache.
+void launch_widened(Launch& all, const AttentionParams& p, const WidenSpace& space) {
+  KernelInfo kernel = all.kernel;
+  if (kernel.kv != KvType::int8) kernel.kv = KvType::same;  // the policy is that of 16-bit caches
+  all.check(queue_widen_plan(p, all.kernel, space, all.stream), "launch of the plan of a widening");
+  for (int window = 0; window < space.layout.windows && all.error.empty(); ++window) {
+    AttentionParams wide = p;
+    all.check(queue_widen(wide, all.kernel, space, window, all.multiprocessors, all.stream),
+              "launch of a widening");
+    Launch l{kernel, wide, all.max_items, all.multiprocessors, all.stream, all.error};
+    if (l.error.empty() && !launch_prefill(l)) l.error = "no prefill kernel of the queries' type";
+    all.error = std::move(l.error), all.record = l.record;
+  }
+}
+
 }  // namespace
 
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
-              LaunchRecord* record) {
+              LaunchRecord* record, const WidenSpace* space) {
   if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
     return Error{ErrorCode::unsupported,
                  "pages are x-packed; the sm90 kernels take strided ones; use the portable kernels"};
@@ -68,7 +84,10 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     return Error{ErrorCode::unsupported, "the sm90 kernels run on compute capability 9.0; the device has " +
                                              std::to_string(device.major) + "." +
                                              std::to_string(device.minor)};
-  if (l.error.empty() && (planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
+  const bool widened = is_widened(kernel);
+  if (l.error.empty() && widened && space != nullptr && !planted_gap(kernel))
+    launch_widened(l, p, *space);
+  else if (l.error.empty() && (widened || planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))
     return Error{ErrorCode::internal, "an attention kernel that select() doesn't give"};
   if (l.error.empty() && combines_after) l.check(queue_combine(l), "launch of the combine kernel");
   if (l.error.empty()) {

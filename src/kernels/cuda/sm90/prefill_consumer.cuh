@@ -56,8 +56,9 @@ class PrefillConsumer {
   /// With a soft cap, ping-pong scheduling is 0.7 % faster at D = 128; without one it is slower.
   static constexpr bool kPingPongBarriers = P::kPingPong || (P::kD == 128 && kSoftcap);
   /// Whether wgmma may read a tile as soon as its barrier completes.
-  static constexpr bool kOrdered =
-      kLoadMode == LoadMode::tma || (kLoadMode == LoadMode::widened && !(P::kD == 128 && kSoftcap));
+  static constexpr bool kOrdered = kLoadMode == LoadMode::tma;
+  /// Whether K may have a scale for each head: where 8-bit caches are widened.
+  static constexpr bool kHeadScales = kLoadMode == LoadMode::tma && !kSoftcap && !P::kTokenScales;
   /// fp16 probabilities are multiplied by a value's scale and KvParams::v_gain, together up to 8/7 of the
   /// token's largest value: they must not be as large as elsewhere.
   static constexpr int kThreshold =
@@ -160,7 +161,7 @@ class PrefillConsumer {
     key0_ = item.key_first;
     key_last_ = item.key_last;
     unmasked_ = keys_of_all_rows(a_.p, item, item.row_first + index_ * 64);
-    if constexpr (P::kHeadScales && !kSoftcap)
+    if constexpr (kHeadScales)
       scale_ = a_.scale *
                head_scale(a_.p.kv, a_.p.kv.k_scales, work_tiles_[work_tile_count_ % P::kWorkTileStages].head);
   }
@@ -277,7 +278,7 @@ class PrefillConsumer {
     }
     if constexpr (kSoftcap)
       return online_softmax_softcap(s, softmax_, a_.softcap, key0_ + P::kTileKeys, factor);
-    else if constexpr (P::kHeadScales)
+    else if constexpr (kHeadScales)
       return online_softmax<kThreshold>(s, softmax_, scale_, factor);
     else
       return online_softmax<kThreshold>(s, softmax_, a_.scale, factor);

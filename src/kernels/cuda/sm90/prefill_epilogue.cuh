@@ -46,7 +46,7 @@ FOVEA_DEVICE RowEnd finish_row_approx(float row_max, float row_sum, const float*
 
 /// Whether the heads of a policy's cache may have scales.
 template <class P>
-inline constexpr bool kHasHeadScales = requires { requires P::kHeadScales; };
+inline constexpr bool kHasHeadScales = requires { requires !P::kTokenScales; };
 
 /// The scale of a head of an fp8 cache, beside those of the whole cache; `scales`: those of K or V, or null.
 FOVEA_DEVICE float head_scale(const KvParams& kv, const float* scales, int head) {

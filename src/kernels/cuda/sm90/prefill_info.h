@@ -5,13 +5,14 @@
 
 namespace fovea::cuda::sm90 {
 
-/// One kernel serves all masks, so a policy is listed with `general` false and true.
+/// One kernel serves all masks, so a policy is listed with `general` false and true. `kv`: of the cache,
+/// which is widened before the kernel reads it where it has 8 bits.
 template <class P>
-constexpr KernelInfo prefill_info(bool general) {
+constexpr KernelInfo prefill_info(bool general, KvType kv = P::kTokenScales ? KvType::int8 : KvType::same) {
   KernelInfo info;
   info.kind = KernelKind::extend;
   info.q = std::is_same_v<typename P::Q, __half> ? QueryType::f16 : QueryType::bf16;
-  if constexpr (P::kEightBit) info.kv = P::kKvType;
+  info.kv = kv;
   info.head_dim = P::kD;
   info.v_head_dim = P::kDv;
   info.general = general;

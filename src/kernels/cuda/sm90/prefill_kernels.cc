@@ -7,17 +7,21 @@
 namespace fovea::cuda::sm90 {
 namespace {
 
-constexpr size_t kCount = size_t{2} * 2 * (5 + 3 + 2);  // types, `general`, head sizes, those of fp8 and int8
+constexpr size_t kCount = size_t{2} * 2 * (5 + 5 + 2);  // types, `general`, head sizes of 16 bits, fp8, int8
 
 template <class T>
 constexpr void add(std::array<KernelInfo, kCount>& kernels, size_t& at) {
   const auto add_both = [&]<class P>() {
-    kernels[at++] = prefill_info<P>(false);
-    kernels[at++] = prefill_info<P>(true);
+    for (const KvType kv : {KvType::same, KvType::e4m3})
+      for (const bool general : {false, true})
+        if (!P::kTokenScales)
+          kernels[at++] = prefill_info<P>(general, kv);
+        else if (kv == KvType::same)
+          kernels[at++] = prefill_info<P>(general);
     return false;
   };
   PrefillAll<T>::any(add_both);
-  PrefillEightBitAll<T>::any(add_both);
+  PrefillScaledAll<T>::any(add_both);
 }
 
 constexpr std::array<KernelInfo, kCount> all() {

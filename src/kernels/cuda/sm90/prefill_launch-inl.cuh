@@ -73,10 +73,10 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
                   : PrefillSoftcap{};
   const int group = static_cast<int>(p.group.divisor), heads = static_cast<int>(p.kv_heads.divisor);
   a.loads.query_by_tma = can_load_query_by_tma(p, P::kRows);
-  a.loads.tma_box_keys = P::kEightBit ? 0 : tma_box_keys(p.kv, P::kTileKeys, heads);
+  a.loads.tma_box_keys = tma_box_keys(p.kv, P::kTileKeys, heads);
   a.loads.kv_by_tma = a.loads.tma_box_keys > 0;
   a.loads.warps = a.loads.tma_box_keys * 2 > P::kTileKeys ? 1 : 4;
-  a.section_keys = kSectionBytes / ((P::kD + P::kDv) * (P::kEightBit ? 1 : 2));
+  a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
   if (a.loads.query_by_tma) {
     const auto tokens = static_cast<uint32_t>(P::kRows / group);
     // The number of rows is not needed: TMA boxes lie within a sequence's rows.
@@ -98,18 +98,13 @@ using PrefillKernel = void (*)(PrefillParams);
 /// Null: a variant that the policy does not have.
 template <class P>
 PrefillKernel kernel_of(PrefillVariant variant) {
-  if constexpr (P::kEightBit) {
-    if (variant.load_mode != LoadMode::widened) return nullptr;
-    if (!variant.softcap) return prefill_kernel<P, LoadMode::widened, false>;
-    if constexpr (P::kTokenScales)
-      return nullptr;
-    else
-      return prefill_kernel<P, LoadMode::widened, true>;
+  if constexpr (P::kTokenScales) {
+    return variant.index() == 0 ? prefill_kernel<P, LoadMode::tma, false> : nullptr;
   } else {
     constexpr PrefillKernel kKernels[] = {
         prefill_kernel<P, LoadMode::tma, false>, prefill_kernel<P, LoadMode::cp_async, false>,
         prefill_kernel<P, LoadMode::tma, true>, prefill_kernel<P, LoadMode::cp_async, true>};
-    return variant.load_mode == LoadMode::widened ? nullptr : kKernels[variant.index()];
+    return kKernels[variant.index()];
   }
 }
 
@@ -149,12 +144,11 @@ cudaError_t queue_prefill(const PrefillParams& a, int ctas, Launch& l) {
   config.stream = l.stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const PrefillVariant variant{P::kEightBit        ? LoadMode::widened
-                               : a.loads.kv_by_tma ? LoadMode::tma
-                                                   : LoadMode::cp_async,
+  const PrefillVariant variant{a.loads.kv_by_tma ? LoadMode::tma : LoadMode::cp_async,
                                a.softcap.limit > 0.0f};
   l.record.variant = variant.index();
-  return cudaLaunchKernelEx(&config, kernel_of<P>(variant), a);
+  const PrefillKernel kernel = kernel_of<P>(variant);
+  return kernel == nullptr ? cudaErrorInvalidDeviceFunction : cudaLaunchKernelEx(&config, kernel, a);
 }
 
 template <class P>

@@ -47,38 +47,24 @@ using Prefill256 = PrefillPolicy<PrefillShape{.head_dim = 256,
                                               .ping_pong = true},
                                  T>;
 
-// For 8-bit caches. The ring of widened tiles may be shorter, as copies are in flight to the staging ring.
-template <class T, KvType kType>
-using PrefillEightBit64 = PrefillEightBitPolicy<PrefillShape{.head_dim = 64,
-                                                             .v_head_dim = 64,
-                                                             .consumers = 3,
-                                                             .tile_keys = kType == KvType::int8 ? 96 : 128,
-                                                             .stages = 4,
-                                                             .query_stages = 2},
-                                                T, kType, 3>;
-template <class T, KvType kType>
-using PrefillEightBit128 = PrefillEightBitPolicy<PrefillShape{.head_dim = 128,
-                                                              .v_head_dim = 128,
-                                                              .consumers = 3,
-                                                              .tile_keys = 80,
-                                                              .stages = 3,
-                                                              .query_stages = 1,
-                                                              .delayed_store = true},
-                                                 T, kType, 4>;
+// For int8 caches, which have scales of each token.
 template <class T>
-using PrefillEightBit256 = PrefillEightBitPolicy<PrefillShape{.head_dim = 256,
-                                                              .v_head_dim = 256,
-                                                              .consumers = 2,
-                                                              .tile_keys = 64,
-                                                              .stages = 2,
-                                                              .query_stages = 1,
-                                                              .ping_pong = true},
-                                                 T, KvType::e4m3, 2>;
+using PrefillScaled64 = PrefillTokenScalesPolicy<
+    PrefillShape{
+        .head_dim = 64, .v_head_dim = 64, .consumers = 3, .tile_keys = 96, .stages = 4, .query_stages = 2},
+    T>;
+template <class T>
+using PrefillScaled128 = PrefillTokenScalesPolicy<PrefillShape{.head_dim = 128,
+                                                               .v_head_dim = 128,
+                                                               .consumers = 3,
+                                                               .tile_keys = 80,
+                                                               .stages = 4,
+                                                               .query_stages = 1,
+                                                               .delayed_store = true},
+                                                  T>;
 
 template <class T>
-using PrefillEightBitAll =
-    PolicyList<PrefillEightBit64<T, KvType::e4m3>, PrefillEightBit128<T, KvType::e4m3>, PrefillEightBit256<T>,
-               PrefillEightBit64<T, KvType::int8>, PrefillEightBit128<T, KvType::int8>>;
+using PrefillScaledAll = PolicyList<PrefillScaled64<T>, PrefillScaled128<T>>;
 
 template <class T>
 using PrefillAll = PolicyList<Prefill64<T>, Prefill96<T>, Prefill128<T>, Prefill192<T>, Prefill256<T>>;

@@ -20,9 +20,8 @@ struct PrefillWorkTile {
   int32_t unused[2];
 };
 
-/// How keys and values reach shared memory: TMA boxes; 16-byte cp.async copies row by row; or 8-bit rows by
-/// cp.async, which the producer widens to the type of the queries.
-enum class LoadMode : uint8_t { tma, cp_async, widened };
+/// How keys and values reach shared memory: TMA boxes, or 16-byte cp.async copies row by row.
+enum class LoadMode : uint8_t { tma, cp_async };
 
 /// The kernels of one policy. Each is compiled separately, because every instruction between two wgmma groups
 /// costs time.
@@ -31,14 +30,12 @@ struct PrefillVariant {
   bool softcap = false;
 
   constexpr uint8_t index() const {
-    if (load_mode == LoadMode::widened) return softcap ? 5 : 4;
     return static_cast<uint8_t>(static_cast<uint8_t>(load_mode) + (softcap ? 2 : 0));
   }
 };
 /// By PrefillVariant::index(), which LaunchRecord::variant holds.
-inline constexpr PrefillVariant kPrefillVariants[] = {{LoadMode::tma, false},     {LoadMode::cp_async, false},
-                                                      {LoadMode::tma, true},      {LoadMode::cp_async, true},
-                                                      {LoadMode::widened, false}, {LoadMode::widened, true}};
+inline constexpr PrefillVariant kPrefillVariants[] = {
+    {LoadMode::tma, false}, {LoadMode::cp_async, false}, {LoadMode::tma, true}, {LoadMode::cp_async, true}};
 
 /// What the first producer warp needs to map an index to a work tile.
 struct TileSchedulerState {
@@ -67,9 +64,7 @@ struct PrefillShape {
 template <PrefillShape kShape, class Query>
 struct PrefillPolicy {
   using Q = Query;
-  static constexpr bool kEightBit = false;     ///< the cache has elements of 8 bits
-  static constexpr bool kHeadScales = false;   ///< maybe with a scale for each head
-  static constexpr bool kTokenScales = false;  ///< with a scale for each token and head
+  static constexpr bool kTokenScales = false;  ///< K and V have a scale for each token and head
   static constexpr int kD = kShape.head_dim, kDv = kShape.v_head_dim;
   static_assert(kD % 16 == 0 && kDv % 32 == 0);
   static constexpr int kConsumers = kShape.consumers;
@@ -115,35 +110,18 @@ struct PrefillPolicy {
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 
-/// A kernel that reads 8-bit caches. The producer copies rows into a ring of `kStagingUnits` buffers, each
-/// for the keys or the values of a tile, and widens them from there. Each thread widens the bytes that it
-/// copied itself. `kType`: e4m3, for e5m2 too, which is known at run time, with scales of the cache or of
-/// each head; or int8, with scales of each token and head.
-template <PrefillShape kShape, class Query, KvType kType, int kStagingUnits>
-struct PrefillEightBitPolicy : PrefillPolicy<kShape, Query> {
+/// For keys and values with a scale for each token and head. The producer loads those of a tile with its
+/// keys, always by TMA.
+template <PrefillShape kShape, class Query>
+struct PrefillTokenScalesPolicy : PrefillPolicy<kShape, Query> {
   using Base = PrefillPolicy<kShape, Query>;
-  static constexpr bool kEightBit = true;
-  static constexpr KvType kKvType = kType;
-  static_assert(kType == KvType::e4m3 || kType == KvType::int8);
-  static constexpr bool kTokenScales = kType == KvType::int8, kHeadScales = !kTokenScales;
-  static constexpr int kStaging = kStagingUnits;
-  static_assert(kStaging >= 2 && kShape.head_dim == kShape.v_head_dim &&
-                (Base::kKPanels == 1 || Base::kKPanels == 2 || Base::kKPanels == 4));
-  /// Rows that the four producer warps copy at once, 16 bytes a thread.
-  static constexpr int kRowsAtOnce = 32 / Base::kKPanels;
-  static constexpr int kRowsOfThread = Base::kTileKeys / kRowsAtOnce;
-  static_assert(Base::kTileKeys % kRowsAtOnce == 0 && kShape.head_dim % kPanelDims == 0);
-  static constexpr int kStagingRowBytes = 128 * 16;  ///< of all threads
-  /// The scales of K and V of a tile's keys: two arrays of floats.
-  static constexpr int kScaleBytes = kTokenScales ? 2 * 4 * Base::kTileKeys : 0;
-  static constexpr int kStagingScales = kRowsOfThread * kStagingRowBytes;  ///< in a buffer of keys
-  static constexpr int kStagingBytes = kStagingScales + kScaleBytes;
+  static constexpr bool kTokenScales = true;
+  static constexpr int kScaleBytes = 2 * 4 * Base::kTileKeys;  ///< two arrays of floats, of K and of V
   /// A ring of scales, twice as long as that of K: where a consumer's leader has released the next tile's
   /// keys, all of its warps have read the scales of this one.
   static constexpr int kScaleStages = 2 * Base::kStages;
-  static constexpr int kScalesOffset = (Base::kSharedBytes - 1024 + 15) / 16 * 16;
-  static constexpr int kStagingOffset = kScalesOffset + kScaleStages * kScaleBytes;
-  static constexpr int kSharedBytes = kStagingOffset + kStaging * kStagingBytes + 1024;
+  static constexpr int kScalesOffset = (Base::kSharedBytes - 1024 + 127) / 128 * 128;
+  static constexpr int kSharedBytes = kScalesOffset + kScaleStages * kScaleBytes + 1024;
   static_assert(kSharedBytes <= kMaxSharedBytes);
 };
 

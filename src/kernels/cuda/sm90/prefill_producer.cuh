@@ -3,7 +3,6 @@
 #include <cstddef>
 
 #include "kernels/cuda/sm90/prefill_shared.cuh"
-#include "kernels/cuda/sm90/prefill_widen.cuh"
 #include "kernels/cuda/tiles/cp_async.cuh"
 #include "kernels/cuda/tiles/planted.cuh"
 #include "kernels/cuda/tiles/tma.cuh"
@@ -115,10 +114,8 @@ class PrefillProducer {
   __device__ void load_work_tile() {
     if constexpr (kLoadMode == LoadMode::tma)
       load_tma();
-    else if constexpr (kLoadMode == LoadMode::cp_async)
-      load_cp_async();
     else
-      load_widened();
+      load_cp_async();
     if (warp_ == 0) advance_to_next();
   }
   /// Claims the next work tile once: with the third key tile from the end, or with the first where there are
@@ -135,7 +132,7 @@ class PrefillProducer {
     locate_tma_box(item, key0, location);
     for (bool first = true;; first = false) {
       claim_when_due(item.key_last - key0, first);
-      load_keys(location);
+      load_keys(location, item.pages + key0);
       if (first) load_query();
       const KeyLocation values_location = location;
       locate_tma_box(item, key0 + P::kTileKeys, location);
@@ -218,10 +215,25 @@ class PrefillProducer {
     }
   }
 
-  __device__ void load_keys(const KeyLocation& location) {
+  __device__ void load_keys(const KeyLocation& location, int64_t row) {
     const uint32_t full = shared_.keys_full(tile_.slot), to = shared_.keys(tile_.slot);
     mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
+    if constexpr (P::kTokenScales) load_scales(full, row);
     copy_tma_boxes<P::kKPanels>(&a_.k, to, full, location.page, location.slot);
+  }
+  /// The scales of K and V of the tile's keys, which lie one after the other for each head, zeros where there
+  /// is no key. TMA boxes are whole tiles then, of one warp.
+  __device__ void load_scales(uint32_t full, int64_t row) const {
+    const KvParams& kv = a_.p.kv;
+    if (lane_ == 0) {
+      const int64_t at = work_tiles_[work_tile_stage()].head * kv.scale_head_stride + row;
+      const uint32_t to = shared_.scales(tile_);
+      asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(full), "r"(P::kScaleBytes)
+                   : "memory");
+      bulk_load(to, kv.k_scales + at, P::kScaleBytes / 2, full);
+      bulk_load(to + P::kScaleBytes / 2, kv.v_scales + at, P::kScaleBytes / 2, full);
+    }
+    __syncwarp();
   }
   __device__ void load_values(const KeyLocation& location, int low, int past) {
     const uint32_t full = shared_.values_full(tile_.slot), to = shared_.values(tile_.slot);
@@ -393,91 +405,6 @@ class PrefillProducer {
     return (first ^ static_cast<uint32_t>(kStride * i % 8 * 16)) + static_cast<uint32_t>(i * kStride * 128);
   }
 
-  // ---- 8-bit keys and values: copies to the staging ring, kAhead buffers ahead of what is widened. A work
-  // tile begins with an empty ring; the tiles that are widened ahead of the consumers hide that.
-
-  static constexpr int staging_of() {
-    if constexpr (P::kEightBit) return P::kStaging;
-    return 1;
-  }
-  static constexpr int kAhead = staging_of() - 1;
-
-  __device__ void load_widened() {
-    const volatile WorkItem& item = work_tiles_[work_tile_stage()].item;
-    int key0 = item.key_first;
-    KeyLocation location;
-    locate_held_row(item, key0, location);
-    uint32_t buffer = staging_;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      fetch(i, item, buffer, key0, location);
-      buffer = buffer + 1 == P::kStaging ? 0 : buffer + 1;
-    }
-    for (bool first = true;; first = false) {
-      claim_when_due(item.key_last - key0, first);
-      fetch(kAhead, item, fetch_buffer(), key0, location);
-      widen_fetched<false>(shared_.keys_full(tile_.slot), shared_.keys(tile_.slot));
-      if (first) load_query();
-      fetch(kAhead + 1, item, fetch_buffer(), key0, location);
-      widen_fetched<true>(shared_.values_full(tile_.slot), shared_.values(tile_.slot));
-      tile_.next();
-      key0 += P::kTileKeys;
-      if (key0 >= item.key_last) break;
-    }
-  }
-  /// With all other buffers in use or in flight, the one that was widened last.
-  __device__ uint32_t fetch_buffer() const { return staging_ == 0 ? P::kStaging - 1 : staging_ - 1; }
-  __device__ void locate_held_row(const volatile WorkItem& item, int key0, KeyLocation& location) const {
-    using W = PrefillWidener<P>;
-    const int own = W::thread(), held = W::held(own);
-    locate_key(item, held < W::kRows ? key0 + W::row(own) + held * P::kRowsAtOnce : -1, location);
-  }
-  /// Requests the keys (even `unit`) or the values of tile unit / 2 from `key0` on, if there is such a tile,
-  /// as the next group of copies. After the values, `location` is that of the tile behind.
-  FOVEA_DEVICE void fetch(int unit, const volatile WorkItem& item, uint32_t buffer, int key0,
-                          KeyLocation& location) {
-    const KvParams& kv = a_.p.kv;
-    const bool values = unit % 2 == 1;
-    const int key = key0 + unit / 2 * P::kTileKeys;
-    if (key < item.key_last || key == item.key_first) {
-      const int64_t page_stride = values ? kv.v_page_stride : kv.k_page_stride;
-      const int64_t slot_stride = values ? kv.v_slot_stride : kv.k_slot_stride;
-      const int64_t offset = location.slot < 0
-                                 ? -1
-                                 : planted_offset<Mutation::prefill_offsets>(location.page * page_stride +
-                                                                             location.slot * slot_stride);
-      PrefillWidener<P>::copy(shared_.base, buffer,
-                              (values ? kv.v : kv.k) + work_tiles_[work_tile_stage()].head *
-                                                           (values ? kv.v_head_stride : kv.k_head_stride),
-                              offset);
-      if constexpr (P::kTokenScales) {
-        if (!values) copy_scales(buffer, location);
-      }
-      if (values) locate_held_row(item, key + P::kTileKeys, location);
-    }
-    cp_async_commit();
-  }
-  /// The scales of K and V of the row whose location this lane holds, with the keys.
-  __device__ void copy_scales(uint32_t buffer, const KeyLocation& location) const {
-    const KvParams& kv = a_.p.kv;
-    const int64_t at = location.page * kv.scale_page_stride + location.slot * kv.scale_slot_stride +
-                       work_tiles_[work_tile_stage()].head * kv.scale_head_stride;
-    PrefillWidener<P>::copy_scales(shared_.base, buffer, kv.k_scales, kv.v_scales,
-                                   location.slot < 0 ? -1 : at);
-  }
-  /// Widens the oldest group, which this thread copied itself, when the consumers have released the tile.
-  template <bool kValues>
-  __device__ void widen_fetched(uint32_t full, uint32_t to) {
-    cp_async_wait<P::kStaging - 1>();
-    mbarrier_wait(PrefillShared<P>::empty_of(full), tile_.phase ^ 1);
-    PrefillWidener<P>::widen_rows(a_.p.kv.type, to, shared_.base, staging_);
-    if constexpr (P::kTokenScales && !kValues) {
-      PrefillWidener<P>::store_scales(shared_.scales(tile_), shared_.base, staging_);
-    }
-    arrive_with_writes(full);
-    if (++staging_ == P::kStaging) staging_ = 0;
-  }
-
   const PrefillParams& a_;
   const PrefillShared<P> shared_;
   PrefillWorkTile* const work_tiles_;
@@ -487,7 +414,6 @@ class PrefillProducer {
   RingPosition<P::kStages> tile_;
   int work_tile_ = 0;  ///< warp 0: number of the current work tile; once claimed, in lane 0, the next
   uint32_t raw_phase_ = 0;
-  uint32_t staging_ = 0;  ///< buffer of the staging ring that is widened next
 };
 
 }  // namespace fovea::cuda::sm90

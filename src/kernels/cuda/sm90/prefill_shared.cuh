@@ -34,9 +34,8 @@ struct PrefillShared {
   /// Called by one thread.
   FOVEA_DEVICE void init(const PrefillLoads& loads) const {
     const uint32_t warps = static_cast<uint32_t>(loads.warps);
-    // TMA: one lane of each warp announces the bytes; widened rows: it arrives for its warp. cp.async: each
-    // thread arrives when its copies are done.
-    const uint32_t loaders = loads.kv_by_tma || P::kEightBit ? warps : 128;
+    // TMA: one lane of each warp announces the bytes. cp.async: each thread arrives when its copies are done.
+    const uint32_t loaders = loads.kv_by_tma ? warps : 128;
     for (uint32_t i = 0; i < P::kQueryStages; ++i) {
       mbarrier_init(query_full(i), loads.query_by_tma ? 1 : warps);
       mbarrier_init(empty_of(query_full(i)), P::kConsumers * (P::kQueryInRegisters ? 4 : 1));

@@ -53,13 +53,14 @@ TEST(Sm90Select, ServesItsHeadSizesWithEveryMask) {
 
 TEST(Sm90Select, ReadsFp8) {
   for (const QueryType q : {QueryType::f16, QueryType::bf16})
-    for (const int d : {64, 128, 256})
+    for (const Size size : kSizes)
       for (const KernelKind kind : kKinds)
-        for (Problem p : variants({q, KvType::e4m3, d, d, {}})) {
+        for (Problem p : variants({q, KvType::e4m3, size.d, size.dv, {}})) {
+          if (kind == KernelKind::decode && (size.d == 96 || size.d == 192)) continue;
           const auto info = select(p, kind);
           ASSERT_TRUE(info.ok()) << info.error().message;
           EXPECT_EQ(info->kv, KvType::e4m3);
-          EXPECT_EQ(info->head_dim, d);
+          EXPECT_EQ(info->head_dim, size.d);
           if (kind == KernelKind::decode) continue;
           p.kv = KvType::e5m2;
           const auto other = select(p, kind);
@@ -68,8 +69,9 @@ TEST(Sm90Select, ReadsFp8) {
         }
   EXPECT_EQ(refusal({QueryType::bf16, KvType::e4m3, 192, 128, {}}, KernelKind::decode),
             "head size is 192 with V of 128; the sm90 decode kernels take 64, 128 and 256 with fp8_e4m3");
-  EXPECT_EQ(refusal({QueryType::bf16, KvType::e5m2, 96, 96, {}}, KernelKind::extend),
-            "head size is 96; the sm90 prefill kernels take 64, 128 and 256 with fp8_e5m2");
+  EXPECT_EQ(
+      refusal({QueryType::bf16, KvType::e5m2, 80, 80, {}}, KernelKind::extend),
+      "head size is 80; the sm90 prefill kernels take 64, 96, 128, 192 with V of 128 and 256 with fp8_e5m2");
   EXPECT_EQ(refusal({QueryType::bf16, KvType::e5m2, 128, 128, {}}, KernelKind::decode),
             "the sm90 decode kernels read no KV cache of fp8_e5m2");
 }
