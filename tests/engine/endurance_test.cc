@@ -29,15 +29,15 @@ class Live {
 };
 
 TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
+  constexpr int kRequests = 400, kInFlight = 40, kRunning = 12;
   EngineConfig config = test::fixture_config(test::kLlama, "CPU_ATTN");
   config.max_seq_len = 96;
   config.num_pages = 60;  // of 4 tokens: two and a half sequences of the maximum length
-  config.max_running_requests = 12;
+  config.max_running_requests = kRunning;
   config.max_batched_tokens = 64;
   config.threads = 1;
   auto engine = make_engine(config);
   ASSERT_NE(engine, nullptr);
-  constexpr int kRequests = 400, kInFlight = 40;
   std::atomic<int> live{0}, finished{0};
   std::mutex mutex;
   std::condition_variable changed;
@@ -61,7 +61,7 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
     changed.wait(lock, [&] { return i + 1 - finished < kInFlight; });
     // A request is destroyed once all outputs of its last step are sent: at most those of one step may be on
     // their way out, and the one just submitted may have a second owner here.
-    EXPECT_LE(live, i + 1 - finished + config.max_running_requests + 1);
+    EXPECT_LE(live, i + 1 - finished + kRunning + 1);
   }
   engine->wait_idle();
   EXPECT_EQ(finished, kRequests);
