@@ -102,8 +102,17 @@ struct OutputConstraint {
   /// indentation.
   std::optional<std::string> white_space;
   bool strict = false;  ///< JSON: objects without additionalProperties have no others
-  /// The answer is free up to this text, and then as above: the end of a model's reasoning. "" = all of it.
-  std::string after;
+  /// The answer is free up to the end of these texts, which come one after the other, and then as above: the
+  /// end of a model's reasoning. Empty = all of it is as above. The answer does not end before, unless
+  /// `may_end_before`.
+  std::vector<std::string> after;
+  bool may_end_before = false;  ///< a call of a tool may end the free part, and the answer with it
+  /// The free part is there only if the answer begins with this text, behind white space; "" = it always is.
+  std::string after_begin;
+  /// Instead of the above, one of these texts may come, and then the answer is free: calls of tools.
+  std::vector<std::string> instead;
+  /// What error messages call it: the field of a request. "" = they begin with what is wrong.
+  std::string name;
 };
 
 /// The rules of Whisper's decoding with timestamps, ids from `first` on: the answer begins with one; they

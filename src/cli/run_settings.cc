@@ -100,9 +100,11 @@ uint64_t request_digest(const GenerateRequest& request) {
   digest.add(allowed_token_ids).add(bad_words).add(seed).add(n).add(max_tokens).add(min_tokens).add(stop);
   digest.add(stop_token_ids).add(ignore_eos).add(skip_special_tokens).add(include_stop_str_in_output);
   if (constraint) {
-    const auto& [kind, text, choices, white_space, strict, after] = *constraint;
+    const auto& [kind, text, choices, white_space, strict, after, may_end_before, after_begin, instead,
+                 name] = *constraint;
+    (void)name;  // of messages
     digest.add(static_cast<int>(kind)).add(text).add(choices).add(white_space.value_or("default"));
-    digest.add(strict).add(after);
+    digest.add(strict).add(after).add(may_end_before).add(after_begin).add(instead);
   }
   if (timestamps)
     digest.add(timestamps->first)

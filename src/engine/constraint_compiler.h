@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/token_constraint.h"
+#include "engine/answer_constraint.h"
 #include "fovea/engine.h"
 #include "grammar/compile.h"
 #include "text/tokenizer.h"
@@ -25,9 +25,10 @@ class ConstraintCompiler {
   ~ConstraintCompiler();
 
   /// Thread-safe. Errors are the client's.
-  Result<std::shared_ptr<grammar::Constraint>> compile(const OutputConstraint& constraint);
-  /// The state of one answer, which must end before this. `after`: OutputConstraint::after.
-  std::unique_ptr<TokenConstraint> begin(std::shared_ptr<grammar::Constraint> constraint, std::string after);
+  Result<CompiledConstraint> compile(const OutputConstraint& constraint);
+  /// The state of one answer, which must end before this. `compiled`: of `constraint`.
+  std::unique_ptr<TokenConstraint> begin(const CompiledConstraint& compiled,
+                                         const OutputConstraint& constraint);
 
   /// Lets the worker compute a mask. Thread-safe.
   void prepare(std::shared_ptr<grammar::Constraint> constraint, grammar::Constraint::Place place);
@@ -39,6 +40,7 @@ class ConstraintCompiler {
     grammar::Constraint::Place place;
   };
   void work();
+  Result<std::shared_ptr<grammar::Constraint>> compile(const grammar::ConstraintSpec& spec);
 
   const Tokenizer& tokenizer_;
   std::vector<int32_t> ends_;

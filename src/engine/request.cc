@@ -1,6 +1,7 @@
 #include "engine/request.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/philox.h"
@@ -65,7 +66,7 @@ Result<std::vector<std::unique_ptr<Request>>> Request::create(GenerateRequest re
     FOVEA_TRY(sequences, tokenize_bad_words(request.sampling.bad_words, *context.tokenizer));
     bad_words = std::move(sequences);
   }
-  std::shared_ptr<grammar::Constraint> constraint;
+  std::optional<CompiledConstraint> constraint;
   if (request.sampling.constraint) {
     FOVEA_TRY(compiled, context.constraints->compile(*request.sampling.constraint));
     constraint = std::move(compiled);
@@ -74,8 +75,7 @@ Result<std::vector<std::unique_ptr<Request>>> Request::create(GenerateRequest re
   for (int index = 0; index < request.sampling.n; ++index) {
     answers.emplace_back(new Request(request, index, bad_words, sink, context));
     if (constraint)
-      answers.back()->set_constraint(
-          context.constraints->begin(constraint, request.sampling.constraint->after));
+      answers.back()->set_constraint(context.constraints->begin(*constraint, *request.sampling.constraint));
     request.prompt_logprobs.reset();
     request.last_logits = false;
     request.on_start = nullptr;

@@ -1,5 +1,7 @@
 #include "grammar/compile.h"
 
+#include <array>
+
 #include "base/json_depth.h"
 #include "base/printable.h"
 #include "grammar/regex.h"
@@ -26,11 +28,21 @@ Result<Symbol> add_choices(Grammar& grammar, const std::vector<std::string>& cho
   return grammar.terminal(grammar.expressions().either(all));
 }
 
+Result<Symbol> add_opening(Grammar& grammar, const ConstraintSpec& spec, const TokenTrie& trie) {
+  Expressions& x = grammar.expressions();
+  FOVEA_TRY(white, compile_regex(x, spec.json.white_space, {}));
+  std::vector<Expr> all;
+  for (const std::string& text : spec.choices)
+    all.push_back(text_expression(x, trie, text));
+  return grammar.terminal(x.concat(std::array{white, x.either(all), Expressions::kAnything}));
+}
+
 Result<Symbol> add(Grammar& grammar, const ConstraintSpec& spec, const TokenTrie& trie) {
   using Kind = ConstraintSpec::Kind;
   switch (spec.kind) {
     case Kind::json_object: return add_json_object(grammar, spec.json);
     case Kind::choice: return add_choices(grammar, spec.choices);
+    case Kind::opening: return add_opening(grammar, spec, trie);
     case Kind::grammar: return add_written_grammar(grammar, spec.text);
     case Kind::regex: {
       FOVEA_TRY(text, compile_regex(grammar.expressions(), spec.text, {}));

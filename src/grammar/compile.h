@@ -18,6 +18,7 @@ struct ConstraintSpec {
     choice,          ///< choices: the possible answers
     grammar,         ///< text: GBNF or Lark
     structural_tag,  ///< text: JSON, see structural_tag.h
+    opening,         ///< choices: what the answer begins with, behind json.white_space; then anything follows
   };
   Kind kind = Kind::json_object;
   std::string text;

@@ -81,19 +81,7 @@ class Compiler {
  private:
   static Error fail(const std::string& path, const std::string& why) { return invalid(path + " " + why); }
 
-  Expr literal(std::string_view text) {
-    std::vector<Expr> parts;
-    while (!text.empty()) {
-      const std::string* found = nullptr;
-      for (const std::string& special : trie_.specials())
-        if (!found && text.starts_with(special)) found = &special;
-      const size_t length = found ? found->size() : 1;
-      const std::string part(text.substr(0, length));
-      parts.push_back(x_.literal(found ? kSpecialMark + part + kSpecialMark : part));
-      text.remove_prefix(length);
-    }
-    return x_.concat(parts);
-  }
+  Expr literal(std::string_view text) { return text_expression(x_, trie_, text); }
 
   /// Text, without special tokens, that contains none of `without`.
   Expr free_text(const Strings& without) {
@@ -228,6 +216,20 @@ class Compiler {
 };
 
 }  // namespace
+
+Expr text_expression(Expressions& x, const TokenTrie& trie, std::string_view text) {
+  std::vector<Expr> parts;
+  while (!text.empty()) {
+    const std::string* found = nullptr;
+    for (const std::string& special : trie.specials())
+      if (!found && text.starts_with(special)) found = &special;
+    const size_t length = found ? found->size() : 1;
+    const std::string part(text.substr(0, length));
+    parts.push_back(x.literal(found ? kSpecialMark + part + kSpecialMark : part));
+    text.remove_prefix(length);
+  }
+  return x.concat(parts);
+}
 
 Result<Symbol> add_structural_tag(Grammar& grammar, const Json& tag, const JsonOptions& options,
                                   const TokenTrie& trie) {

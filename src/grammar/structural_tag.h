@@ -7,6 +7,9 @@
 
 namespace fovea::grammar {
 
+/// The text; what is the text of a special token is matched by that token only.
+Expr text_expression(Expressions& x, const TokenTrie& trie, std::string_view text);
+
 /// {"type": "structural_tag", "format": FORMAT}, or the older {"structures": [{"begin", "schema", "end"}],
 /// "triggers": [...]}. A FORMAT's type is const_string, json_schema, regex, grammar, any_text, sequence, or,
 /// tag, triggered_tags or tags_with_separator. Text that is a special token of the vocabulary is matched by

@@ -1,6 +1,9 @@
 #include "server/answer_formats.h"
 
+#include "base/printable.h"
 #include "base/same_name.h"
+#include "server/openai/json_writer.h"
+#include "text/json_value.h"
 
 namespace fovea::server {
 namespace {
@@ -22,9 +25,15 @@ constexpr Thinking kThinking[] = {
     {"seed_oss", "<seed:think>", "</seed:think>"},
     {"gemma4", "<|channel>thought\n", "<channel|>"},
 };
-constexpr const char* kHarmonyNames[] = {"harmony", "gpt_oss", "openai_gptoss"};
-/// Where the answer itself begins in harmony.
-constexpr const char* kHarmonyFinal = "<|channel|>final<|message|>";
+/// What others call the same, without the signs that openai::alike() leaves out.
+constexpr std::pair<const char*, const char*> kOtherThinking[] = {
+    {"qwen3thinking", "qwen3"}, {"deepseekv3", "deepseek_r1"}, {"deepseekv31", "deepseek_r1"},
+    {"kimi", "kimi_k2"},        {"minimax", "minimax_m2"},     {"glm4", "glm45"},
+    {"glm47", "glm45"},         {"magistral", "mistral"},      {"gemma", "gemma4"},
+};
+constexpr const char* kHarmonyNames[] = {"harmony", "gptoss", "openaigptoss", "openai"};
+/// Where the answer itself begins in harmony: the header may name the form's type between them.
+constexpr const char* kHarmonyFinal[] = {"<|channel|>final", "<|message|>"};
 
 constexpr const char* kProbeTools =
     R"([{"type":"function","function":{"name":"probe_tool","description":"probe","parameters":{"type":"object",)"
@@ -77,6 +86,49 @@ Error unknown_name(const char* flag, const std::string& name, const std::string&
   return invalid(std::string(flag) + " is " + name + "; it must be auto, none or one of " + known);
 }
 
+const std::string kToolsField = "tools";
+
+std::string of_tool(const std::string& name) {
+  return " (" + printable(name) + ")";
+}
+
+/// Calls in harmony, behind reasoning or without it. The answer ends where the arguments do.
+OutputConstraint harmony_calls(const std::vector<openai::ToolRequest::Function>& functions) {
+  const auto quoted = [](const std::string& text) { return openai::to_text(text::Json(text)); };
+  std::string calls;
+  for (const auto& function : functions)
+    calls += (calls.empty() ? "" : ",") +
+             std::string(R"({"type":"sequence","elements":[{"type":"const_string","value":)") +
+             quoted("<|channel|>commentary to=functions." + function.name + " <|constrain|>json<|message|>") +
+             R"(},{"type":"json_schema","json_schema":)" + function.schema + "}]}";
+  calls = R"({"type":"or","elements":[)" + calls + "]}";
+  OutputConstraint out;
+  out.kind = OutputConstraint::Kind::structural_tag;
+  out.text =
+      R"({"format":{"type":"or","elements":[)" + calls +
+      R"(,{"type":"sequence","elements":[{"type":"tag","begin":"<|channel|>analysis<|message|>",)"
+      R"("content":{"type":"any_text"},"end":"<|end|>"},{"type":"const_string","value":"<|start|>assistant"},)" +
+      calls + "]}]}}";
+  return out;
+}
+
+/// What the answer is constrained to; null = nothing.
+std::optional<OutputConstraint> constraint_of(const AnswerFormats& formats, const openai::ToolRequest& tools,
+                                              const openai::GenerationRequest& request) {
+  if (tools.choice != Choice::required && tools.choice != Choice::named)
+    return request.sampling.constraint ? std::optional(*request.sampling.constraint) : std::nullopt;
+  const bool named = tools.choice == Choice::named;
+  OutputConstraint calls;
+  if (formats.tools == ToolFormat::harmony) {
+    calls = harmony_calls(tools.forced);
+  } else {
+    calls.kind = OutputConstraint::Kind::json_schema;
+    calls.text = named ? tools.arguments_schema : tools.calls_schema;
+  }
+  calls.name = kToolsField + (named ? of_tool(tools.named) : "");
+  return calls;
+}
+
 }  // namespace
 
 Result<AnswerFormats> find_answer_formats(const Render& render, const std::string& tools,
@@ -96,18 +148,21 @@ Result<AnswerFormats> find_answer_formats(const Render& render, const std::strin
   }
   if (same_name(reasoning, "none")) return out;
   for (const char* name : kHarmonyNames)
-    if (same_name(reasoning, name)) {
+    if (openai::alike(reasoning, name)) {
       out.tools = ToolFormat::harmony;
       return out;
     }
   const bool automatic = same_name(reasoning, "auto");
+  std::string wanted = reasoning;
+  for (const auto& [other, name] : kOtherThinking)
+    if (openai::alike(reasoning, other)) wanted = name;
   std::string known = "harmony";
   for (const Thinking& thinking : kThinking) {
     const bool shown = calls.find(thinking.end) != std::string::npos ||
                        plain.find(thinking.end) != std::string::npos ||
                        without_space(plain).ends_with(without_space(thinking.begin));
     known += std::string(", ") + thinking.name;
-    if (!(automatic ? shown : same_name(reasoning, thinking.name))) continue;
+    if (!(automatic ? shown : openai::alike(wanted, thinking.name))) continue;
     out.think_begin = thinking.begin;
     out.think_end = thinking.end;
     return out;
@@ -124,11 +179,26 @@ std::optional<openai::ApiError> check_tools(const AnswerFormats& formats, const 
         "tools are given, but this model's chat template shows no form of tool calls; start the server with "
         "--tool-call-parser, or set tool_choice to \"required\" or to a function",
         "tools");
-  if ((tools.choice == Choice::required || tools.choice == Choice::named) &&
-      formats.tools == ToolFormat::harmony)
-    return openai::bad_request("tool_choice: this model's calls can't be forced; use \"auto\"",
-                               "tool_choice");
   return std::nullopt;
+}
+
+openai::ApiError constraint_error(const OutputConstraint& constraint, openai::ApiError error) {
+  if (constraint.name.empty() || !error.message.starts_with(constraint.name + ": ")) return error;
+  error.param = constraint.name.substr(0, constraint.name.find(" ("));
+  constexpr std::string_view kBefore = "#/items/anyOf/", kBehind = "/properties/parameters";
+  const size_t at = error.message.find(kBefore);
+  if (constraint.name != kToolsField || at == std::string::npos) return error;
+  const size_t digits = at + kBefore.size();
+  const size_t behind = error.message.find_first_not_of("0123456789", digits);
+  const auto schema = text::parse_json(constraint.text, "schema");
+  const text::Json* items = schema && behind != std::string::npos ? schema->find("items") : nullptr;
+  const text::Json* calls = items && items->object() ? items->find("anyOf") : nullptr;
+  if (!calls || error.message.compare(behind, kBehind.size(), kBehind) != 0) return error;
+  const text::Json& call = (*calls->array())[std::stoul(error.message.substr(digits, behind - digits))];
+  const std::string& name = *call.find("properties")->find("name")->find("const")->string();
+  error.message.replace(at, behind + kBehind.size() - at, "#");
+  error.message.insert(constraint.name.size(), of_tool(name));
+  return error;
 }
 
 void apply_formats(const AnswerFormats& formats, const openai::ToolRequest& tools, const std::string& prompt,
@@ -140,27 +210,28 @@ void apply_formats(const AnswerFormats& formats, const openai::ToolRequest& tool
   const bool thinks = !formats.think_end.empty();
   format.thinking = thinks && text.ends_with(without_space(formats.think_begin));
   const bool closed = thinks && text.ends_with(formats.think_end);  // thinking is off
-  std::string after = thinks && !closed ? formats.think_end : "";
-  if (formats.tools == ToolFormat::harmony) {
-    format.tools = ToolFormat::harmony;
-    after = kHarmonyFinal;
-  } else if (tools.choice == Choice::automatic) {
+  const bool harmony = formats.tools == ToolFormat::harmony;
+  const bool forced = tools.choice == Choice::required || tools.choice == Choice::named;
+  if (harmony || tools.choice == Choice::automatic) {
     format.tools = formats.tools;
     format.types = tools.types;
-  } else if (tools.choice == Choice::required || tools.choice == Choice::named) {
-    const bool named = tools.choice == Choice::named;
-    format.tools = named ? ToolFormat::json_named : ToolFormat::json_array;
+  } else if (forced) {
+    format.tools = tools.choice == Choice::named ? ToolFormat::json_named : ToolFormat::json_array;
     format.named = tools.named;
-    OutputConstraint calls;
-    calls.kind = OutputConstraint::Kind::json_schema;
-    calls.text = named ? tools.arguments_schema : tools.calls_schema;
-    request.sampling.constraint = std::make_shared<const OutputConstraint>(std::move(calls));
   }
   format.one_call = !tools.parallel;
-  if (request.sampling.constraint && !after.empty()) {
-    OutputConstraint later = *request.sampling.constraint;
-    later.after = after;
-    request.sampling.constraint = std::make_shared<const OutputConstraint>(std::move(later));
+  if (auto constraint = constraint_of(formats, tools, request)) {
+    if (harmony && !forced) {
+      constraint->after.assign(std::begin(kHarmonyFinal), std::end(kHarmonyFinal));
+      constraint->may_end_before = tools.choice == Choice::automatic;
+    } else if (!harmony && thinks && !closed) {
+      constraint->after = {formats.think_end};
+      if (!format.thinking) constraint->after_begin = formats.think_begin;
+    }
+    if (!harmony && tools.choice == Choice::automatic)
+      for (const std::string_view opening : openai::call_openings(formats.tools))
+        constraint->instead.emplace_back(opening);
+    request.sampling.constraint = std::make_shared<const OutputConstraint>(*std::move(constraint));
   }
   if (!format.active()) return;
   request.format = std::move(format);

@@ -27,6 +27,10 @@ Result<AnswerFormats> find_answer_formats(const Render& render, const std::strin
 /// Why a request's tools can't be served.
 std::optional<openai::ApiError> check_tools(const AnswerFormats& formats, const openai::ToolRequest& tools);
 
+/// The error of a constraint that can't be used, with the field's name; for schemas of tools, with the
+/// tool's.
+openai::ApiError constraint_error(const OutputConstraint& constraint, openai::ApiError error);
+
 /// How the answers to `prompt` are split, and what a tool choice constrains them to.
 void apply_formats(const AnswerFormats& formats, const openai::ToolRequest& tools, const std::string& prompt,
                    openai::GenerationRequest& request);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "profile/scopes.h"
+#include "server/answer_formats.h"
 #include "server/answer_ids.h"
 #include "server/endpoint_steps.h"
 #include "server/openai/block_writer.h"
@@ -123,7 +124,8 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
 ApiError Generation::refused(const Error& error) const {
   if (error.code == ErrorCode::not_found)
     if (auto unknown = check_model(core_, request_.model)) return *std::move(unknown);
-  return error_of(error);
+  const auto& constraint = request_.sampling.constraint;
+  return constraint ? constraint_error(*constraint, error_of(error)) : error_of(error);
 }
 
 std::optional<ApiError> Generation::submit() {

@@ -269,7 +269,7 @@ TEST(Drafts, FormsOfAnswersHaveTheSameBytes) {
           const auto mark =
               std::find_if(said.begin() + 5, said.end(), [](char c) { return c > 0x20 && c < 0x7f; });
           ASSERT_NE(mark, said.end());
-          wanted.after = std::string(1, *mark);
+          wanted.after = {std::string(1, *mark)};
         }
         request.sampling.constraint = std::make_shared<const OutputConstraint>(wanted);
         const Answers alone = plain.run(request);

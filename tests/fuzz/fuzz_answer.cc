@@ -29,6 +29,7 @@ constexpr ToolFormat kFormats[] = {
 AnswerFormat format_of(uint8_t byte) {
   AnswerFormat format;
   format.tools = kFormats[byte % 16];
+  if (format.tools == ToolFormat::gemma && (byte & 128)) format.tools = ToolFormat::functiongemma;
   format.named = "f";
   format.one_call = (byte & 16) != 0;
   if (byte & 32) {

@@ -93,6 +93,26 @@ describe("the demo model", () => {
     }
   });
 
+  // The form begins behind the reasoning, or with the answer if the model leaves the reasoning out: a call either way.
+  test("functions are called by models that reason", async () => {
+    for (const template of ["qwen3.jinja", "harmony.jinja"]) {
+      const tools = await startServer(program, "--chat-template", join(dirname(goldens), "text/templates", template));
+      try {
+        const parameters = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
+        const body = { model, messages: ask("Where is it warm?"), temperature: 1, max_tokens: 300, tools: [{ type: "function", function: { name: "weather", parameters } }] };
+        for (const seed of [1, 2, 3]) {
+          for (const tool_choice of ["required", { type: "function", function: { name: "weather" } }]) {
+            const [choice] = (await client(tools).chat.completions.create({ ...body, seed, tool_choice, parallel_tool_calls: false })).choices;
+            assert.ok(["tool_calls", "length"].includes(choice.finish_reason), `${template}: ${choice.finish_reason}`);
+            if (choice.finish_reason === "tool_calls") assert.ok(["Oslo", "Rome"].includes(JSON.parse(choice.message.tool_calls[0].function.arguments).city));
+          }
+        }
+      } finally {
+        await tools.stop();
+      }
+    }
+  });
+
   test("models are listed and found", async () => {
     const listed = await api.models.list();
     assert.equal(listed.object, "list");

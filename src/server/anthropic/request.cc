@@ -309,7 +309,8 @@ class Reader {
     const Json* schema = fields.find("schema");
     if (!fields.error() && (type != "json_schema" || !schema || !schema->object()))
       fields.fail("type", path + R"( must be {"type": "json_schema", "schema": {...}})");
-    if (schema) openai::constrain_to_schema(out_.common, openai::to_text(*schema), false);
+    if (schema)
+      openai::constrain_to_schema(out_.common, "output_config.format", openai::to_text(*schema), false);
     close(fields);
   }
 

@@ -158,7 +158,8 @@ class Reader {
   void read_format() {
     const Json* format = fields_.find("format");
     if (!format || (format->string() && format->string()->empty())) return;
-    if (format->object()) return openai::constrain_to_schema(out_.common, openai::to_text(*format), false);
+    if (format->object())
+      return openai::constrain_to_schema(out_.common, "format", openai::to_text(*format), false);
     if (!format->string() || *format->string() != "json")
       return fields_.refuse("format", *format, "\"json\" or a JSON schema");
     OutputConstraint constraint;

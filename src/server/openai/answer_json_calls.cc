@@ -32,6 +32,10 @@ bool AnswerParser::scan(char c) {
   return false;
 }
 
+bool AnswerParser::breaks_off(char c) const {
+  return c == '<' && !in_string_ && !tags_of(format_.tools).call_end.empty();
+}
+
 /// The name before the arguments' brace.
 bool AnswerParser::step_header(AnswerDelta& out) {
   if (format_.tools == ToolFormat::mistral && raw_.empty()) {
@@ -44,6 +48,13 @@ bool AnswerParser::step_header(AnswerDelta& out) {
     }
   }
   const size_t brace = buffer_.find('{');
+  const std::string_view call_end = tags_of(format_.tools).call_end;
+  if (const size_t end = call_end.empty() ? std::string::npos : buffer_.find(call_end); end < brace) {
+    held_ = buffer_.substr(0, end + call_end.size());
+    buffer_.erase(0, held_.size());
+    not_a_call(out);
+    return true;
+  }
   if (brace == std::string::npos) return false;
   std::string_view head = without_space(std::string_view(buffer_).substr(0, brace));
   std::string id;
@@ -72,6 +83,7 @@ bool AnswerParser::step_header(AnswerDelta& out) {
       if (all.size() > head.size()) id = without_space(all.substr(head.size() + call_id.size()));
       break;
     }
+    case ToolFormat::functiongemma:
     case ToolFormat::gemma:
       if (head.starts_with("call:")) head.remove_prefix(5);
       break;
@@ -79,13 +91,22 @@ bool AnswerParser::step_header(AnswerDelta& out) {
   }
   begin_call(std::string(without_space(head)), id, out);
   buffer_.erase(0, brace);
-  mode_ = Mode::arguments;
+  const bool loose = format_.tools == ToolFormat::gemma || format_.tools == ToolFormat::functiongemma;
+  loose_ = Loose::value;
+  mode_ = loose ? Mode::loose : Mode::arguments;
   return true;
 }
 
 bool AnswerParser::step_arguments(AnswerDelta& out) {
   if (!started_) skip_space();
   for (size_t i = 0; i < buffer_.size(); ++i) {
+    if (breaks_off(buffer_[i])) {
+      add_arguments(std::string_view(buffer_).substr(0, i), out);
+      buffer_.erase(0, i);
+      end_call(out);
+      mode_ = Mode::call_end;
+      return true;
+    }
     if (!scan(buffer_[i])) continue;
     add_arguments(std::string_view(buffer_).substr(0, i + 1), out);
     buffer_.erase(0, i + 1);
@@ -128,6 +149,19 @@ bool AnswerParser::step_object(AnswerDelta& out) {
   };
   for (size_t i = 0; i < buffer_.size(); ++i) {
     const char c = buffer_[i];
+    const bool other_text = member_ == kOpen && c != '{' && !is_answer_space(c);
+    if (other_text || (member_ != kInKey && breaks_off(c))) {
+      buffer_.erase(0, i);
+      if (begun_) {
+        end_call(out);
+        recipient_.clear();
+        mode_ = Mode::call_end;
+      } else {
+        not_a_call(out);
+      }
+      return true;
+    }
+    if (!begun_) held_ += c;
     switch (member_) {
       case kOpen:
         if (c == '{') member_ = kKey;
@@ -137,6 +171,7 @@ bool AnswerParser::step_object(AnswerDelta& out) {
           key_ = c;
           member_ = kInKey;
         } else if (c == '}') {
+          if (!begun_) held_.pop_back();
           member_ = kAfter;
           --i;
         }
@@ -164,6 +199,7 @@ bool AnswerParser::step_object(AnswerDelta& out) {
       case kInValue: {
         const bool bare = depth_ == 0 && !in_string_ && !raw_.empty();
         if (bare && (c == ',' || c == '}' || is_answer_space(c))) {
+          if (!begun_) held_.pop_back();
           end_value();
           --i;
           break;
@@ -181,6 +217,11 @@ bool AnswerParser::step_object(AnswerDelta& out) {
         if (c != '}') break;
         if (begun_ && !any_parameter_) add_arguments("{}", out);
         buffer_.erase(0, i + 1);
+        if (!begun_ && !in_list_ && calls_ == 0) {  // it has no name
+          not_a_call(out);
+          return true;
+        }
+        held_.clear();
         end_call(out);
         recipient_.clear();
         mode_ = in_list_ || tags_of(format_.tools).call_end.empty() ? Mode::between : Mode::call_end;

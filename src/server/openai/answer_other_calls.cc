@@ -1,6 +1,7 @@
 // AnswerParser: calls in Python's form, and the channels of harmony.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "server/openai/answer_tags.h"
 #include "server/openai/python_literal.h"
@@ -9,6 +10,16 @@ namespace fovea::openai {
 
 /// After the bracket: calls, each taken when it is whole.
 bool AnswerParser::step_python(bool last, AnswerDelta& out) {
+  if (!in_list_) {  // behind the list, Llama 4 may have a mark
+    constexpr std::string_view kEnd = "<|python_end|>";
+    bool may = false;
+    if (begins_with(kEnd, may))
+      buffer_.erase(0, kEnd.size());
+    else if (may && !last)
+      return false;
+    mode_ = Mode::content;
+    return true;
+  }
   skip_space();
   if (buffer_.empty()) return false;
   if (buffer_[0] == ',') {
@@ -17,7 +28,7 @@ bool AnswerParser::step_python(bool last, AnswerDelta& out) {
   }
   if (buffer_[0] == ']') {
     buffer_.erase(0, 1);
-    mode_ = Mode::content;
+    in_list_ = false;
     return true;
   }
   const size_t length = python_call_length(buffer_);
@@ -35,10 +46,16 @@ bool AnswerParser::step_python(bool last, AnswerDelta& out) {
   return true;
 }
 
-bool AnswerParser::step_channel(AnswerDelta& out) {
+bool AnswerParser::step_channel(bool last, AnswerDelta& out) {
   constexpr std::string_view kMessage = "<|message|>";
   const size_t end = buffer_.find(kMessage);
-  if (end == std::string::npos) return false;
+  if (end == std::string::npos) {
+    // An answer without any header is text.
+    const bool header = buffer_.find("<|") != std::string::npos || buffer_.find("to=") != std::string::npos;
+    if (!last || header || !recipient_.empty() || calls_ > 0) return false;
+    out.add(AnswerDelta::Kind::content, std::exchange(buffer_, ""));
+    return false;
+  }
   const std::string_view head = std::string_view(buffer_).substr(0, end);
   const auto word_after = [&](std::string_view mark) {
     const size_t at = head.find(mark);

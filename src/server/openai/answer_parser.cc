@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "server/openai/answer_tags.h"
 #include "server/openai/python_literal.h"
@@ -9,7 +10,7 @@
 namespace fovea::openai {
 namespace {
 
-constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr std::string_view kPythonTag = "<|python_tag|>", kPythonStart = "<|python_start|>";
 
 enum class Verdict : uint8_t { no, maybe, yes };
 
@@ -100,6 +101,7 @@ bool AnswerParser::step(bool last, AnswerDelta& out) {
     case Mode::header: return step_header(out);
     case Mode::object: return step_object(out);
     case Mode::arguments: return step_arguments(out);
+    case Mode::loose: return step_loose(last, out);
     case Mode::call_end: {
       const Tags& tags = tags_of(format_.tools);
       std::string dropped;
@@ -114,7 +116,7 @@ bool AnswerParser::step(bool last, AnswerDelta& out) {
     case Mode::parameter: return step_parameter();
     case Mode::value: return step_value(last, out);
     case Mode::python: return step_python(last, out);
-    case Mode::channel: return step_channel(out);
+    case Mode::channel: return step_channel(last, out);
     case Mode::message: return step_message(last, out);
     case Mode::rest: buffer_.clear(); return false;
   }
@@ -201,10 +203,14 @@ bool AnswerParser::step_start(bool last, AnswerDelta& out) {
     }
   }
   if (format_.tools == ToolFormat::pythonic) {
-    const auto verdict = python_call_begins(rest);
+    std::string_view list = rest;
+    if (!last && kPythonStart.starts_with(list)) return false;
+    if (list.starts_with(kPythonStart)) list.remove_prefix(kPythonStart.size());
+    const auto verdict = python_call_begins(list);
     if (!verdict && !last) return false;
     if (verdict.value_or(false)) {
-      buffer_.erase(0, space + 1);
+      in_list_ = true;
+      buffer_.erase(0, buffer_.size() - list.size() + 1);
       mode_ = Mode::python;
       return true;
     }
@@ -233,7 +239,7 @@ bool AnswerParser::step_content(bool last, AnswerDelta& out) {
   const bool opened = take_until(tags.open, last, text, &which);
   add_content(text, out);
   if (!opened) return buffer_.size() != before && !buffer_.empty();
-  blanks_.clear();
+  opened_ = std::exchange(blanks_, "") + std::string(tags.open[which]);
   // Where calls have a tag of their own, the section comes first, unless the model leaves it out.
   mode_ = tags.call.empty() || tags.open[which] == tags.call ? tags.after_call : Mode::between;
   in_list_ = false;
@@ -267,6 +273,7 @@ bool AnswerParser::step_between(bool last, AnswerDelta& out) {
     return true;
   }
   if (begins_with(tags.call, may)) {
+    opened_ = tags.call;
     buffer_.erase(0, tags.call.size());
     mode_ = tags.after_call;
     return true;
@@ -287,9 +294,18 @@ bool AnswerParser::step_between(bool last, AnswerDelta& out) {
   return true;
 }
 
+void AnswerParser::not_a_call(AnswerDelta& out) {
+  add_content(opened_ + std::exchange(held_, ""), out);
+  opened_.clear();
+  end_call(out);
+  recipient_.clear();
+  mode_ = Mode::content;
+}
+
 void AnswerParser::begin_call(std::string name, std::string id, AnswerDelta& out) {
   dropping_ = format_.one_call && calls_ > 0;
   begun_ = true;
+  held_.clear();
   any_parameter_ = false;
   name_ = name;
   if (dropping_) return;

@@ -18,23 +18,26 @@ namespace fovea::openai {
 /// How a model writes tool calls: vLLM's names of the parsers.
 enum class ToolFormat : uint8_t {
   none,
-  hermes,        ///< <tool_call>{"name": N, "arguments": {}}</tool_call>
-  llama3_json,   ///< {"name": N, "parameters": {}}; ...
-  pythonic,      ///< [f(a=1), g()]
-  mistral,       ///< [TOOL_CALLS][{"name": N, "arguments": {}}], or [TOOL_CALLS]N[ARGS]{}
-  qwen3_coder,   ///< <tool_call><function=N><parameter=K>V</parameter></function></tool_call>
-  deepseek_v3,   ///< begin function sep N ```json {} ``` end
-  deepseek_v31,  ///< begin N sep {} end
-  deepseek_v32,  ///< <DSML invoke name="N"><DSML parameter name="K" string="true">V
-  kimi_k2,       ///< begin functions.N:0 argument_begin {} end
-  glm4,          ///< <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>
-  minimax,       ///< <invoke name="N"><parameter name="K">V</parameter></invoke>
-  gemma,         ///< <|tool_call>call:N{}<tool_call|>
-  harmony,       ///< <|channel|>commentary to=functions.N<|message|>{}; reasoning in the channel analysis
-  json_array,    ///< [{"name": N, "parameters": {}}]: what a required call is constrained to
-  json_named,    ///< the arguments of the one tool that the request names
+  hermes,         ///< <tool_call>{"name": N, "arguments": {}}</tool_call>
+  llama3_json,    ///< {"name": N, "parameters": {}}; ...
+  pythonic,       ///< [f(a=1), g()]
+  mistral,        ///< [TOOL_CALLS][{"name": N, "arguments": {}}], or [TOOL_CALLS]N[ARGS]{}
+  qwen3_coder,    ///< <tool_call><function=N><parameter=K>V</parameter></function></tool_call>
+  deepseek_v3,    ///< begin function sep N ```json {} ``` end
+  deepseek_v31,   ///< begin N sep {} end
+  deepseek_v32,   ///< <DSML invoke name="N"><DSML parameter name="K" string="true">V
+  kimi_k2,        ///< begin functions.N:0 argument_begin {} end
+  glm4,           ///< <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>
+  minimax,        ///< <invoke name="N"><parameter name="K">V</parameter></invoke>
+  gemma,          ///< <|tool_call>call:N{k:<|"|>V<|"|>,n:1}<tool_call|>
+  harmony,        ///< <|channel|>commentary to=functions.N<|message|>{}; reasoning in the channel analysis
+  json_array,     ///< [{"name": N, "parameters": {}}]: what a required call is constrained to
+  json_named,     ///< the arguments of the one tool that the request names
+  functiongemma,  ///< <start_function_call>call:N{k:<escape>V<escape>}<end_function_call>
 };
 std::string_view to_string(ToolFormat format);
+/// Whether two names of formats differ only in case and in the signs - _ .
+bool alike(std::string_view a, std::string_view b);
 /// By vLLM's and SGLang's names; nullopt = unknown.
 std::optional<ToolFormat> parse_tool_format(std::string_view name);
 /// The names, for messages and completion.
@@ -92,6 +95,9 @@ struct AnswerFormat {
   bool active() const { return tools != ToolFormat::none || !think_end.empty(); }
 };
 
+/// The tags with which calls begin; none where they are plain text.
+std::vector<std::string_view> call_openings(ToolFormat format);
+
 class AnswerParser {
  public:
   /// `new_id`: ids of calls that the text does not have.
@@ -115,6 +121,7 @@ class AnswerParser {
     header,     // of a call, up to its arguments
     object,     // {"name": ..., "arguments": ...}
     arguments,  // raw JSON
+    loose,      // JSON-like text with keys and strings in marks of the format's own
     call_end,   // what follows the arguments, up to the end tag
     function,   // XML: up to the first parameter
     parameter,  // XML: the name of a parameter
@@ -125,6 +132,7 @@ class AnswerParser {
     rest,       // after everything: dropped
   };
   struct Tags;
+  friend std::vector<std::string_view> call_openings(ToolFormat format);
   static const Tags& tags_of(ToolFormat format);
 
   bool step(bool last, AnswerDelta& out);
@@ -134,11 +142,16 @@ class AnswerParser {
   bool step_header(AnswerDelta& out);
   bool step_object(AnswerDelta& out);
   bool step_arguments(AnswerDelta& out);
+  bool step_loose(bool last, AnswerDelta& out);
+  bool step_loose_string(bool last, AnswerDelta& out);
+  bool loose_open(std::string_view quote, bool last, bool& waits);
+  void loose_value(std::string_view json, AnswerDelta& out);
+  void loose_close(AnswerDelta& out);
   bool step_function(AnswerDelta& out);
   bool step_parameter();
   bool step_value(bool last, AnswerDelta& out);
   bool step_python(bool last, AnswerDelta& out);
-  bool step_channel(AnswerDelta& out);
+  bool step_channel(bool last, AnswerDelta& out);
   bool step_message(bool last, AnswerDelta& out);
 
   /// Moves buffer_ up to the first of `tags` to `text`: true = a tag was found and removed. Otherwise what
@@ -153,6 +166,10 @@ class AnswerParser {
   void add_content(std::string_view text, AnswerDelta& out);
   /// Whether `c` ends the JSON value that scan_ follows.
   bool scan(char c);
+  /// Whether `c`, outside of a string, is no part of JSON but may begin the end tag of a call.
+  bool breaks_off(char c) const;
+  /// What looked like a call is none: it is content, with all that was held back.
+  void not_a_call(AnswerDelta& out);
   std::string value_types() const;
   std::string typed(const std::string& value) const;
   void add_string(std::string_view text, bool ended, AnswerDelta& out);
@@ -173,6 +190,13 @@ class AnswerParser {
   bool begun_ = false, any_parameter_ = false, as_string_ = false, in_list_ = false;
   bool begun_value_ = false;
   size_t member_ = 0;
+  std::string opened_;  // the tag of the section or call, with the white space before it
+  std::string held_;    // of an object whose name is not known yet
+  // Mode::loose: the open brackets, in capitals if they have an element; what comes next; the mark that ends
+  // the string, "" = outside of one.
+  std::string open_brackets_;
+  enum class Loose : uint8_t { key, colon, value, after } loose_ = Loose::key;
+  std::string string_end_;
 };
 
 /// The formats that a chat template shows: `calls` is a rendered conversation with a call of the tool

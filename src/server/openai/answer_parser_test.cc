@@ -61,7 +61,8 @@ AnswerFormat with(ToolFormat tools, bool thinks = false, bool thinking = false) 
     format.think_end = "</think>";
     format.thinking = thinking;
   }
-  format.types["f"] = {{"n", "integer"}, {"s", "string"}, {"o", "object"}};
+  format.types["f"] = {
+      {"n", "integer"}, {"s", "string"}, {"o", "object"}, {"m", "string null"}, {"l", "array"}};
   return format;
 }
 
@@ -153,6 +154,43 @@ std::vector<Transcript> transcripts() {
        "<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
        "|f({\"s\": \"a\", \"n\": 2})|g({})"},
       {with(F::gemma), "<|tool_call>call:f{\"n\": 1}<tool_call|>", "|f({\"n\": 1})"},
+      {with(F::gemma),
+       "I look.\n<|tool_call>call:my.f-1{s:<|\"|>a \"b\" {\xC3\xA9}, <|x\n<|\"|>,n:-1.5,t:true,z:null,"
+       "l:[<|\"|>x<|\"|>,2,[],{}],o:{k:<|\"|><|\"|>, j : 1 }}<tool_call|><|tool_call>call:g{}<tool_call|>",
+       "I look.|my.f-1({\"s\": \"a \\\"b\\\" {\xC3\xA9}, <|x\\n\", \"n\": -1.5, \"t\": true, \"z\": null, "
+       "\"l\": [\"x\", 2, [], {}], \"o\": {\"k\": \"\", \"j\": 1}})|g({})"},
+      // What the model also writes: JSON's and Python's quotes and constants, marks around keys.
+      {with(F::gemma),
+       "<|tool_call>call:f{<|\"|>a<|\"|>:[\"x\\n\", 'it\\'s', \"y\"],b:True,c:None,d:some words}<tool_call|>",
+       "|f({\"a\": [\"x\\n\", \"it's\", \"y\"], \"b\": true, \"c\": null, \"d\": \"some words\"})"},
+      {with(F::gemma), "<|tool_call>call:f{a:[1,{b:<tool_call|> after",
+       "after|f({\"a\": [1, {\"b\": null}]})"},
+      {with(F::gemma), "<|tool_call>nothing<tool_call|> more", "<|tool_call>nothing<tool_call|> more"},
+      {with(F::functiongemma),
+       "<start_function_call>call:f{s:<escape>it's, {x}<escape>,n:3}<end_function_call>",
+       "|f({\"s\": \"it's, {x}\", \"n\": 3})"},
+      // No calls, or broken ones: no text is lost, and the next call is one.
+      {with(F::hermes), "a\n<tool_call>\nhello\n</tool_call> and", "a\n<tool_call>\nhello\n</tool_call> and"},
+      {with(F::hermes), "<tool_call>{\"arguments\": {\"a\": [1]}}</tool_call> and",
+       "<tool_call>{\"arguments\": {\"a\": [1]}}</tool_call> and"},
+      {with(F::hermes), "<tool_call>{\"arguments\": </tool_call> and",
+       "<tool_call>{\"arguments\": </tool_call> and"},
+      {with(F::hermes),
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"<\", \"b\": </tool_call><tool_call>{\"name\": "
+       "\"g\", "
+       "\"arguments\": {}}</tool_call>",
+       "|f({\"a\": \"<\", \"b\": )|g({})"},
+      {with(F::llama3_json), "{\"type\": \"x\"}", "{\"type\": \"x\"}"},
+      {with(F::deepseek_v31),
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": <｜tool▁call▁end｜>"
+       "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "|f({\"n\": )|g({})"},
+      {with(F::pythonic), "<|python_start|>[f(n=1)]<|python_end|>", "|f({\"n\": 1})"},
+      {with(F::qwen3_coder),
+       "<tool_call>\n<function=f>\n<parameter=m>\n1.5\n</parameter>\n<parameter=m>\nnull\n</parameter>\n"
+       "<parameter=m>\ntrue\n</parameter>\n<parameter=l>\n['a', "
+       "None]\n</parameter>\n</function>\n</tool_call>",
+       "|f({\"m\": \"1.5\", \"m\": null, \"m\": \"true\", \"l\": [\"a\", null]})"},
       {with(F::harmony),
        "<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>commentary to=functions.f "
        "<|constrain|>json<|message|>{\"n\": 1}<|call|>",
@@ -161,6 +199,8 @@ std::vector<Transcript> transcripts() {
       {with(F::harmony),
        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b < c",
        "[a]b < c"},
+      {with(F::harmony), "no header", "no header"},
+      {with(F::harmony), "<|channel|>final <|constrain|>json<|message|>{}<|end|><|start|>assistant", "{}"},
       {with(F::json_array),
        "[{\"name\": \"f\", \"parameters\": {\"n\": 1}}, {\"name\": \"g\", \"parameters\": {}}]",
        "|f({\"n\": 1})|g({})"},
@@ -228,6 +268,8 @@ TEST(AnswerParser, KnowsTheNamesOfFormats) {
     EXPECT_EQ(to_string(*parse_tool_format(name)), name);
   EXPECT_EQ(parse_tool_format("Hermes"), ToolFormat::hermes);
   EXPECT_EQ(parse_tool_format("v3.1"), ToolFormat::deepseek_v31);
+  EXPECT_EQ(parse_tool_format("deepseekv32"), ToolFormat::deepseek_v32);
+  EXPECT_EQ(parse_tool_format("minimax-m2"), ToolFormat::minimax);
   EXPECT_FALSE(parse_tool_format("hermez"));
 }
 

@@ -28,27 +28,31 @@ constexpr Name kNames[] = {
     {ToolFormat::minimax, "minimax"},
     {ToolFormat::gemma, "gemma"},
     {ToolFormat::harmony, "harmony"},
+    {ToolFormat::functiongemma, "functiongemma"},
 };
-/// What others call the same formats.
+/// What others call the same formats, without the signs that alike() leaves out.
 constexpr Name kOtherNames[] = {
     {ToolFormat::hermes, "qwen"},
     {ToolFormat::hermes, "qwen25"},
     {ToolFormat::hermes, "qwen3"},
     {ToolFormat::llama3_json, "llama3"},
-    {ToolFormat::llama3_json, "llama4_json"},
-    {ToolFormat::pythonic, "llama4_pythonic"},
-    {ToolFormat::qwen3_coder, "qwen3_xml"},
-    {ToolFormat::deepseek_v31, "deepseek_v3.1"},
-    {ToolFormat::deepseek_v31, "v3.1"},
-    {ToolFormat::deepseek_v32, "deepseek_v3.2"},
-    {ToolFormat::deepseek_v32, "v3.2"},
-    {ToolFormat::deepseek_v3, "deepseekv3"},
+    {ToolFormat::llama3_json, "llama4json"},
+    {ToolFormat::pythonic, "llama4pythonic"},
+    {ToolFormat::pythonic, "llama4"},
+    {ToolFormat::qwen3_coder, "qwen3xml"},
+    {ToolFormat::qwen3_coder, "qwen35"},
+    {ToolFormat::deepseek_v31, "v31"},
+    {ToolFormat::deepseek_v32, "v32"},
+    {ToolFormat::deepseek_v32, "deepseekv4"},
+    {ToolFormat::deepseek_v3, "deepseekr1"},
+    {ToolFormat::kimi_k2, "kimi"},
+    {ToolFormat::glm4, "glm"},
     {ToolFormat::glm4, "glm45"},
     {ToolFormat::glm4, "glm47"},
-    {ToolFormat::minimax, "minimax_m2"},
+    {ToolFormat::minimax, "minimaxm2"},
     {ToolFormat::gemma, "gemma4"},
     {ToolFormat::harmony, "openai"},
-    {ToolFormat::harmony, "gpt-oss"},
+    {ToolFormat::harmony, "gptoss"},
 };
 
 constexpr auto kNameList = [] {
@@ -60,6 +64,16 @@ constexpr auto kNameList = [] {
 
 }  // namespace
 
+bool alike(std::string_view a, std::string_view b) {
+  const auto plain = [](std::string_view name) {
+    std::string out;
+    for (const char c : name)
+      if (c != '-' && c != '_' && c != '.') out += c;
+    return out;
+  };
+  return same_name(plain(a), plain(b));
+}
+
 std::string_view to_string(ToolFormat format) {
   for (const Name& known : kNames)
     if (known.format == format) return known.name;
@@ -68,9 +82,9 @@ std::string_view to_string(ToolFormat format) {
 
 std::optional<ToolFormat> parse_tool_format(std::string_view name) {
   for (const Name& known : kNames)
-    if (same_name(known.name, name)) return known.format;
+    if (alike(known.name, name)) return known.format;
   for (const Name& known : kOtherNames)
-    if (same_name(known.name, name)) return known.format;
+    if (alike(known.name, name)) return known.format;
   return std::nullopt;
 }
 
@@ -142,7 +156,10 @@ const AnswerParser::Tags& AnswerParser::tags_of(ToolFormat format) {
                             "</parameter>",
                             "</invoke>"};
   static const Tags gemma{{"<|tool_call>"}, "", "<tool_call|>", "", Mode::header, "", "", "", "", ""};
+  static const Tags functiongemma{
+      {"<start_function_call>"}, "", "<end_function_call>", "", Mode::header, "", "", "", "", ""};
   switch (format) {
+    case ToolFormat::functiongemma: return functiongemma;
     case ToolFormat::hermes: return hermes;
     case ToolFormat::mistral: return mistral;
     case ToolFormat::qwen3_coder: return qwen;
@@ -155,6 +172,10 @@ const AnswerParser::Tags& AnswerParser::tags_of(ToolFormat format) {
     case ToolFormat::gemma: return gemma;
     default: return none;
   }
+}
+
+std::vector<std::string_view> call_openings(ToolFormat format) {
+  return AnswerParser::tags_of(format).open;
 }
 
 ToolFormat detect_tool_format(std::string_view rendered) {
@@ -171,6 +192,7 @@ ToolFormat detect_tool_format(std::string_view rendered) {
   if (has("<function=")) return ToolFormat::qwen3_coder;
   if (has("<tool_call>")) return ToolFormat::hermes;
   if (has("<|tool_call>")) return ToolFormat::gemma;
+  if (has("<start_function_call>")) return ToolFormat::functiongemma;
   if (has("probe_tool(")) return ToolFormat::pythonic;
   if (has("\"name\": \"probe_tool\", \"parameters\"")) return ToolFormat::llama3_json;
   return ToolFormat::none;

@@ -6,6 +6,7 @@
 #include "fovea/result.h"
 #include "server/openai/answer_tags.h"
 #include "server/openai/json_writer.h"
+#include "server/openai/python_literal.h"
 #include "text/json_value.h"
 #include "text/utf8.h"
 
@@ -91,15 +92,33 @@ std::string AnswerParser::value_types() const {
   return "";
 }
 
-/// A value as JSON, if it is not streamed.
+/// A value as JSON, if it is not streamed: what it says, if the schema allows that type, else a string, if it
+/// allows that.
 std::string AnswerParser::typed(const std::string& value) const {
-  const std::string types = value_types(), text(without_space(value));
-  const auto parsed = text::parse_json(text, "value");
-  if (parsed &&
-      !(parsed->string() == nullptr && types.find("string") != std::string::npos && parsed->integer()))
-    return text;
-  if (text == "True" || text == "False") return text == "True" ? "true" : "false";
-  if (text == "None") return "null";
+  const std::string types = " " + value_types() + " ", text(without_space(value));
+  const auto allows = [&](std::string_view type) {
+    return types.find(" " + std::string(type) + " ") != std::string::npos;
+  };
+  if (const auto parsed = text::parse_json(text, "value")) {
+    const bool number = parsed->integer() || parsed->real();
+    const bool fits = parsed->is_null()   ? allows("null")
+                      : parsed->boolean() ? allows("boolean")
+                      : parsed->array()   ? allows("array")
+                      : parsed->object()  ? allows("object")
+                      : number            ? allows("number") || (parsed->integer() && allows("integer"))
+                                          : allows("string");
+    if (fits || !allows("string")) return text;
+    return as_json(value);
+  }
+  if (text == "True" || text == "False") {
+    if (allows("boolean") || !allows("string")) return text == "True" ? "true" : "false";
+  } else if (text == "None") {
+    if (allows("null") || !allows("string")) return "null";
+  } else if (allows("array") || allows("object")) {  // as Python writes it
+    constexpr std::string_view kBegin = "{\"v\": ";
+    if (const auto call = read_python_call("f(v=" + text + ")"); call && call->arguments.starts_with(kBegin))
+      return call->arguments.substr(kBegin.size(), call->arguments.size() - kBegin.size() - 1);
+  }
   return as_json(value);
 }
 

@@ -15,6 +15,7 @@ constexpr std::string_view kFields[] = {"response_format",
                                         "guided_regex",
                                         "guided_choice",
                                         "guided_grammar",
+                                        "guided_json_object",
                                         "json_schema",
                                         "regex",
                                         "ebnf",
@@ -33,6 +34,9 @@ class Reader {
     string("guided_regex", Kind::regex, fields_);
     choices("guided_choice", fields_);
     string("guided_grammar", Kind::grammar, fields_);
+    bool object = false;
+    if (fields_.read("guided_json_object", object) && object)
+      begin(fields_, "guided_json_object", Kind::json_object);
     json("json_schema", fields_);
     string("regex", Kind::regex, fields_);
     string("ebnf", Kind::grammar, fields_);
@@ -54,7 +58,7 @@ class Reader {
       return false;
     }
     given_ = true;
-    by_ = name;
+    by_ = out_.name = name;
     out_.kind = kind;
     return true;
   }

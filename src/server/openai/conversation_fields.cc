@@ -93,8 +93,9 @@ void set_effort(Json::Object& kwargs, std::string effort) {
   set_default(kwargs, "reasoning_effort", word(std::move(effort)));
 }
 
-void constrain_to_schema(GenerationRequest& out, std::string schema, bool strict) {
+void constrain_to_schema(GenerationRequest& out, std::string field, std::string schema, bool strict) {
   OutputConstraint constraint;
+  constraint.name = std::move(field);
   constraint.kind = OutputConstraint::Kind::json_schema;
   constraint.text = std::move(schema);
   constraint.strict = strict;

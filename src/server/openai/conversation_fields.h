@@ -26,6 +26,6 @@ void take_tools(Fields& fields, text::Json::Array tools, text::Json choice, bool
 /// Sets the template variables that turn thinking on and off, and its effort, unless they are there.
 void set_thinking(text::Json::Object& kwargs, bool on);
 void set_effort(text::Json::Object& kwargs, std::string effort);
-void constrain_to_schema(GenerationRequest& out, std::string schema, bool strict);
+void constrain_to_schema(GenerationRequest& out, std::string field, std::string schema, bool strict);
 
 }  // namespace fovea::openai

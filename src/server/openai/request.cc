@@ -144,8 +144,11 @@ void read_chat_completion(Fields& fields, const ParseOptions& options, ChatCompl
   read_tools(fields, out.tools);
   if (out.tools.choice != ToolRequest::Choice::none) out.chat.tools = out.tools.tools;
   read_generation(fields, options.defaults, out.common);
-  if (out.common.sampling.constraint &&
-      (out.tools.choice == ToolRequest::Choice::required || out.tools.choice == ToolRequest::Choice::named))
+  const bool calls =
+      out.tools.choice == ToolRequest::Choice::required || out.tools.choice == ToolRequest::Choice::named;
+  // response_format is the form of a text, which such an answer does not have.
+  if (out.common.sampling.constraint && calls &&
+      !out.common.sampling.constraint->name.starts_with("response_format"))
     fields.fail("tool_choice",
                 "tool_choice asks for calls, and the request also asks for a form of the answer; "
                 "leave one of them out");

@@ -67,6 +67,7 @@ TEST(Constraint, HasEverySpelling) {
       {R"("structured_outputs":{"structural_tag":{"a":1}})", Kind::structural_tag, R"({"a":1})"},
       {R"("guided_json":{"type":"null"})", Kind::json_schema, R"({"type":"null"})"},
       {R"("guided_choice":["a"])", Kind::choice, ""},
+      {R"("guided_json_object":true)", Kind::json_object, ""},
       {R"("json_schema":"{}")", Kind::json_schema, "{}"},
       {R"("regex":"a")", Kind::regex, "a"},
       {R"("ebnf":"root ::= x")", Kind::grammar, "root ::= x"},
@@ -319,6 +320,15 @@ TEST(OpenaiRequest, RefusesBadChats) {
           {"{" + kUser + R"(,"tool_choice":{"type":"function","function":{"name":"f"}}})", "tool_choice",
            "not one of"},
           {"{" + kUser + R"(,"tool_choice":"required"})", "tool_choice", "tools is missing"},
+          {"{" + kUser +
+               R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}})",
+           "tool_choice", "allowed_tools"},
+          {"{" + kUser +
+               R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":)"
+               R"({"mode":"auto","tools":[{"function":{"name":"g"}}]}}})",
+           "tool_choice", "not one of the tools"},
+          {"{" + kUser + R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":"required","regex":"a"})",
+           "tool_choice", "leave one of them out"},
           {"{" + kUser + R"(,"functions":[{}]})", "functions", "not supported"},
           {"{" + kUser + R"(,"chat_template":"{{ x }}"})", "chat_template", "--chat-template"},
           {"{" + kUser + R"(,"chat_template_kwargs":[]})", "chat_template_kwargs", "an object"},
@@ -456,6 +466,47 @@ TEST(OpenaiRequest, BringsMessagesToTheFormOfTemplates) {
   EXPECT_TRUE(got->top_logprobs);
   EXPECT_EQ(got->common.sampling.max_tokens, 7);
   EXPECT_TRUE(got->ignored.empty());
+}
+
+TEST(OpenaiRequest, ReadsToolsAndChoices) {
+  using Choice = ToolRequest::Choice;
+  const auto with = [](const std::string& rest) {
+    auto got = chat(R"({"messages":[{"role":"user","content":"a"}],"tools":[
+      {"function":{"name":"f","parameters":{"$defs":{"P":{"properties":{"x":{}}},"E":{"enum":["a",1,null]}},
+        "properties":{"p":{"$ref":"#/$defs/P"},"e":{"$ref":"#/$defs/E"},"o":{"anyOf":[{"$ref":"#/$defs/P"},{"type":"null"}]},
+          "n":{"type":["number","null"]},"any":{},"far":{"$ref":"#/$defs/none"},"c":{"const":true},
+          "l":{"items":{}},"loop":{"$ref":"#/properties/loop"}}}}},
+      {"type":"function","function":{"name":"g"}}],)" +
+                    rest + "}");
+    EXPECT_TRUE(got) << got.error().message;
+    return got ? got->tools : ToolRequest();
+  };
+  const ToolRequest automatic = with(R"("tool_choice":"auto")");
+  EXPECT_EQ(automatic.choice, Choice::automatic);
+  EXPECT_TRUE(automatic.forced.empty());
+  const std::map<std::string, std::string> types = {{"p", "object"},      {"e", "string number null"},
+                                                    {"o", "object null"}, {"n", "number null"},
+                                                    {"any", ""},          {"far", ""},
+                                                    {"c", "boolean"},     {"l", "array"},
+                                                    {"loop", ""}};
+  EXPECT_EQ(automatic.types.at("f"), types);
+  const ToolRequest required = with(R"("tool_choice":"required")");
+  ASSERT_EQ(required.forced.size(), 2U);
+  EXPECT_EQ(required.forced[1].name, "g");
+  const ToolRequest named = with(R"("tool_choice":{"function":{"name":"g"}})");
+  ASSERT_EQ(named.forced.size(), 1U);
+  EXPECT_EQ(named.forced[0].index, 1U);
+  for (const bool forced : {false, true}) {
+    const ToolRequest allowed = with(R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":)" +
+                                     std::string(forced ? R"("required")" : R"("auto")") +
+                                     R"(,"tools":[{"type":"function","function":{"name":"g"}}]}})");
+    EXPECT_EQ(allowed.choice, forced ? Choice::required : Choice::automatic);
+    EXPECT_EQ(allowed.tools, R"([{"type":"function","function":{"name":"g"}}])");
+    EXPECT_EQ(allowed.forced.size(), forced ? 1U : 0U);
+  }
+  // response_format is of texts; a call has none.
+  EXPECT_EQ(with(R"("tool_choice":"required","response_format":{"type":"json_object"})").choice,
+            Choice::required);
 }
 
 TEST(OpenaiRequest, GoesOnWithTheFinalMessage) {

@@ -1,5 +1,7 @@
 #include "server/openai/tool_fields.h"
 
+#include <algorithm>
+
 #include "fovea/result.h"
 #include "server/openai/json_writer.h"
 
@@ -18,10 +20,45 @@ Json string(std::string text) {
   return Json(std::move(text));
 }
 
-/// The types that a schema names, joined by blanks.
-std::string types_of(const Json& schema, int depth = 0) {
+/// What a reference inside `root` leads to; null = not there.
+const Json* referred(const Json& root, std::string_view reference) {
+  if (!reference.starts_with("#")) return nullptr;
+  reference.remove_prefix(1);
+  const Json* at = &root;
+  while (at && !reference.empty()) {
+    if (reference[0] != '/') return nullptr;
+    reference.remove_prefix(1);
+    std::string key;
+    for (; !reference.empty() && reference[0] != '/'; reference.remove_prefix(1)) {
+      const bool escaped = reference[0] == '~' && reference.size() > 1;
+      if (escaped) reference.remove_prefix(1);
+      key += escaped ? (reference[0] == '1' ? '/' : '~') : reference[0];
+    }
+    at = at->object() ? at->find(key) : nullptr;
+  }
+  return at;
+}
+
+std::string type_of(const Json& value) {
+  if (value.string()) return "string";
+  if (value.boolean()) return "boolean";
+  if (value.array()) return "array";
+  if (value.object()) return "object";
+  return value.is_null() ? "null" : "number";
+}
+
+/// The types that a schema inside `root` allows, joined by blanks; "" = not known.
+std::string types_of(const Json& schema, const Json& root, int depth = 0) {
   std::string types;
-  const auto add = [&](const std::string& name) { types += (types.empty() ? "" : " ") + name; };
+  const auto add = [&](const std::string& names) {
+    for (size_t at = 0; at < names.size();) {
+      const size_t end = std::min(names.find(' ', at), names.size());
+      const std::string name = names.substr(at, end - at);
+      if ((" " + types + " ").find(" " + name + " ") == std::string::npos)
+        types += (types.empty() ? "" : " ") + name;
+      at = end + 1;
+    }
+  };
   if (!schema.object() || depth > 8) return types;
   if (const Json* type = schema.find("type")) {
     if (type->string()) add(*type->string());
@@ -29,13 +66,21 @@ std::string types_of(const Json& schema, int depth = 0) {
       for (const Json& each : *type->array())
         if (each.string()) add(*each.string());
   }
-  for (const std::string_view key : {"anyOf", "oneOf"})
+  if (const Json* nullable = schema.find("nullable"); nullable && nullable->boolean() && *nullable->boolean())
+    add("null");
+  if (const Json* reference = schema.find("$ref"); reference && reference->string())
+    if (const Json* other = referred(root, *reference->string())) add(types_of(*other, root, depth + 1));
+  for (const std::string_view key : {"anyOf", "oneOf", "allOf"})
     if (const Json* list = schema.find(key); list && list->array())
       for (const Json& each : *list->array())
-        if (const std::string inner = types_of(each, depth + 1); !inner.empty()) add(inner);
-  if (const Json* values = schema.find("enum"); types.empty() && values && values->array())
+        add(types_of(each, root, depth + 1));
+  if (!types.empty()) return types;
+  if (const Json* value = schema.find("const")) add(type_of(*value));
+  if (const Json* values = schema.find("enum"); values && values->array())
     for (const Json& each : *values->array())
-      add(each.string() ? "string" : "number");
+      add(type_of(each));
+  if (schema.find("properties")) add("object");
+  if (schema.find("items") || schema.find("prefixItems")) add("array");
   return types;
 }
 
@@ -47,6 +92,7 @@ class Reader {
     const Json* tools = fields_.find("tools");
     const Json* choice = fields_.find("tool_choice");
     fields_.read("parallel_tool_calls", out_.parallel);
+    given_ = tools;
     const bool any = tools && !(tools->array() && tools->array()->empty());
     if (any) read_list(*tools);
     if (fields_.error()) return;
@@ -59,6 +105,7 @@ class Reader {
   struct Tool {
     std::string name;
     Json parameters;
+    size_t index;
   };
 
   void read_list(const Json& tools) {
@@ -71,7 +118,8 @@ class Reader {
       const Json& tool = (*tools.array())[i];
       const Json* type = tool.object() ? tool.find("type") : nullptr;
       const Json* function = tool.object() ? tool.find("function") : nullptr;
-      if (!type || !type->string() || *type->string() != "function")
+      // vLLM's default is "function".
+      if (!tool.object() || (type ? !type->string() || *type->string() != "function" : !function))
         return fields_.fail("tools", path + R"(.type must be "function"; this server runs no other tools)");
       const Json* name = function && function->object() ? function->find("name") : nullptr;
       if (!name || !name->string() || name->string()->empty())
@@ -84,8 +132,8 @@ class Reader {
                         : object({{"type", string("object")}});
       if (const Json* properties = schema.find("properties"); properties && properties->object())
         for (const auto& [key, value] : *properties->object())
-          out_.types[*name->string()][key] = types_of(value);
-      tools_.push_back({*name->string(), std::move(schema)});
+          out_.types[*name->string()][key] = types_of(value, schema);
+      tools_.push_back({*name->string(), std::move(schema), i});
     }
     out_.tools = to_text(tools);
   }
@@ -101,8 +149,10 @@ class Reader {
         out_.choice = *word == "none" ? Choice::none : *word == "auto" ? Choice::automatic : Choice::required;
       return;
     }
-    const Json* function = choice.object() ? choice.find("function") : nullptr;
-    const Json* name = function && function->object() ? function->find("name") : nullptr;
+    if (const Json* type = choice.object() ? choice.find("type") : nullptr;
+        type && type->string() && *type->string() == "allowed_tools")
+      return read_allowed(choice);
+    const Json* name = name_of(choice);
     if (!name || !name->string())
       return fields_.refuse(
           "tool_choice", choice,
@@ -117,10 +167,52 @@ class Reader {
     fields_.fail("tool_choice", "tool_choice names " + shown(*name) + ", which is not one of the tools");
   }
 
+  static const Json* name_of(const Json& choice) {
+    const Json* function = choice.object() ? choice.find("function") : nullptr;
+    return function && function->object() ? function->find("name") : nullptr;
+  }
+
+  /// OpenAI's {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}: the others are left out.
+  void read_allowed(const Json& choice) {
+    const Json* allowed = choice.find("allowed_tools");
+    const Json* mode = allowed && allowed->object() ? allowed->find("mode") : nullptr;
+    const Json* list = allowed && allowed->object() ? allowed->find("tools") : nullptr;
+    const bool required = mode && mode->string() && *mode->string() == "required";
+    if (!list || !list->array() || list->array()->empty() ||
+        (!required && !(mode && mode->string() && *mode->string() == "auto")))
+      return fields_.refuse(
+          "tool_choice", choice,
+          R"({"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}})");
+    std::vector<bool> kept(tools_.size());
+    for (const Json& each : *list->array()) {
+      const Json* name = name_of(each);
+      size_t found = 0;
+      for (size_t i = 0; i < tools_.size(); ++i)
+        if (name && name->string() && tools_[i].name == *name->string()) {
+          kept[i] = true;
+          ++found;
+        }
+      if (found == 0)
+        return fields_.fail("tool_choice", "tool_choice allows " + shown(name ? *name : each) +
+                                               ", which is not one of the tools");
+    }
+    Json::Array left;
+    for (size_t i = tools_.size(); i-- > 0;)
+      if (!kept[i]) tools_.erase(tools_.begin() + static_cast<ptrdiff_t>(i));
+    for (const Tool& tool : tools_)
+      left.push_back((*given_->array())[tool.index]);
+    out_.tools = to_text(Json(std::move(left)));
+    out_.choice = required ? ToolRequest::Choice::required : ToolRequest::Choice::automatic;
+  }
+
   /// References inside a tool's schema begin at its own root: it gets an $id, against which they are
   /// resolved.
   void make_schemas() {
-    if (out_.choice != ToolRequest::Choice::required) return;
+    const bool required = out_.choice == ToolRequest::Choice::required;
+    for (const Tool& tool : tools_)
+      if (required || (out_.choice == ToolRequest::Choice::named && tool.name == out_.named))
+        out_.forced.push_back({tool.name, to_text(tool.parameters), tool.index});
+    if (!required) return;
     Json::Array each;
     for (size_t i = 0; i < tools_.size(); ++i) {
       Json parameters = tools_[i].parameters;
@@ -142,6 +234,7 @@ class Reader {
 
   Fields& fields_;
   ToolRequest& out_;
+  const Json* given_ = nullptr;
   std::vector<Tool> tools_;
 };
 

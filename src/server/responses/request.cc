@@ -150,7 +150,7 @@ class Reader {
     format.read("strict", strict);
     const Json* schema = format.find("schema");
     if (type == "json_schema" && schema && schema->object()) {
-      openai::constrain_to_schema(out_.common, openai::to_text(*schema), strict);
+      openai::constrain_to_schema(out_.common, "text.format", openai::to_text(*schema), strict);
     } else if (type == "json_object") {
       OutputConstraint constraint;
       constraint.kind = OutputConstraint::Kind::json_object;
