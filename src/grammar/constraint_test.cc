@@ -82,6 +82,9 @@ TEST(Regex, TextsInAndOut) {
                 "1_ "},
                {"a1_ "});
   expect_texts(Kind::regex, "(?i)abc", {"ABC", "aBc"}, {"abd"});
+  expect_texts(Kind::regex, "(?i:a(?-i:b))c(?s:.)(?is-i:d).", {"Abc\nd ", "abcxde"},
+               {"aBc\nd ", "abC\nd ", "abc\nD ", "abc\nd\n"});
+  expect_texts(Kind::regex, "a{,2}b", {"b", "aab"}, {"aaab", "a{,2}b"});
   expect_texts(Kind::regex, "(a{0,3}){2,100000}", {"", "aaaaaaa"}, {"b"});
   expect_texts(Kind::regex, "\\u00e4\\x41\\.",
                {"\xC3\xA4"
@@ -95,6 +98,8 @@ TEST(Regex, RefusesByName) {
   EXPECT_NE(error_of(Kind::regex, "(?<=a)b").find("lookbehind"), std::string::npos);
   EXPECT_NE(error_of(Kind::regex, "a^b").find("^"), std::string::npos);
   EXPECT_NE(error_of(Kind::regex, "a\\bc").find("\\b"), std::string::npos);
+  EXPECT_NE(error_of(Kind::regex, "[[:alpha:]_]").find("[:NAME:]"), std::string::npos);
+  EXPECT_NE(error_of(Kind::regex, "(?m:a)").find("kind of group"), std::string::npos);
   EXPECT_NE(error_of(Kind::regex, "(a").find(")"), std::string::npos);
   EXPECT_NE(error_of(Kind::regex, "a)").find(")"), std::string::npos);
   EXPECT_NE(error_of(Kind::regex, "[z-a]").find("range"), std::string::npos);
@@ -173,6 +178,16 @@ TEST(Schema, TextsInAndOut) {
       {R"({"kind":"a","x1":2,"y":"s"})"}, {R"({"x1":"s"})", R"({"y":2})", R"({"kind":"b"})"});
   expect(R"({"not":{"type":"string"}})", {"1", "{}", "[]"}, {R"("a")"});
   expect(R"({"type":"string","format":"date"})", {R"("2024-02-29")"}, {R"("2023-02-29")", R"("x")"});
+  expect(R"({"type":"string","format":"uri-template"})", {R"("/a/{id}{?q,r*}")", R"("")", R"("{+x:3}/%41")"},
+         {R"("/a/{id")", R"("{}")", R"("a b")"});
+  expect(R"({"type":"string","format":"byte"})", {R"("")", R"("aGk=")", R"("aGVsbG8h")"},
+         {R"("aGk")", R"("a=")"});
+  expect(R"({"type":"string","format":"password","maxLength":1})", {R"("a")"}, {R"("ab")"});
+  expect(R"({"type":"integer","format":"int32"})", {"2147483647", "-2147483648", "0"},
+         {"2147483648", "-2147483649", "1.5"});
+  expect(R"({"type":"number","format":"uint8","minimum":7})", {"7", "255"}, {"6", "256", "7.5", "-1"});
+  expect(R"({"type":"number","format":"double"})", {"1.5e300"}, {R"("x")"});
+  expect(R"({"type":["integer","string"],"format":"date"})", {"7", R"("2024-02-29")"}, {R"("x")"});
   expect("true", {"1", R"({"a":[null,{"b":"c"}]})"}, {"", "x", "{]"});
 }
 
@@ -186,6 +201,7 @@ TEST(Schema, RefusesByNameAndPath) {
   EXPECT_NE(error(R"({"$ref":"#"})").find("itself"), std::string::npos);
   EXPECT_NE(error(R"({"type":"strin"})").find("#/type"), std::string::npos);
   EXPECT_NE(error(R"({"type":"string","format":"color"})").find("#/format"), std::string::npos);
+  EXPECT_NE(error(R"({"type":"integer","format":"int33"})").find("#/format"), std::string::npos);
   EXPECT_NE(error(R"({"type":"string","pattern":"(a)\\1"})").find("#/pattern"), std::string::npos);
   EXPECT_NE(error(R"({"type":"object","required":["a"],"properties":{"a":false}})").find("no text"),
             std::string::npos);

@@ -1,4 +1,7 @@
-// Regular expressions of JSON Schema's formats: RFC 3339, 3986, 4122, 5321, 1123 and 6901.
+// Regular expressions of JSON Schema's formats: RFC 3339, 3986, 4122, 5321, 1123, 6570 and 6901, and of
+// OpenAPI's.
+#include <utility>
+
 #include "grammar/json_text.h"
 
 namespace fovea::grammar {
@@ -31,6 +34,8 @@ std::string_view format_pattern(std::string_view format) {
 #define FOVEA_HIER                                                                                   \
   "(//" FOVEA_AUTHORITY "(/" FOVEA_PCHAR "*)*|/(" FOVEA_PCHAR "+(/" FOVEA_PCHAR "*)*)?|" FOVEA_PCHAR \
   "+(/" FOVEA_PCHAR "*)*|)"
+#define FOVEA_NAME_CHAR "([A-Za-z0-9_]|" FOVEA_PCT ")"
+#define FOVEA_VARIABLE FOVEA_NAME_CHAR "(\\.?" FOVEA_NAME_CHAR ")*(:[1-9][0-9]{0,3}|\\*)?"
   struct Format {
     std::string_view name, pattern;
   };
@@ -53,12 +58,35 @@ std::string_view format_pattern(std::string_view format) {
       {"uri-reference", "([A-Za-z][A-Za-z0-9+.-]*:" FOVEA_HIER "|//" FOVEA_AUTHORITY "(/" FOVEA_PCHAR
                         "*)*|/(" FOVEA_PCHAR "+(/" FOVEA_PCHAR "*)*)?|([A-Za-z0-9._~!$&'()*+,;=@-]|" FOVEA_PCT
                         ")+(/" FOVEA_PCHAR "*)*|)" FOVEA_TAIL},
+      {"uri-template", "([!#$&-;=?-\\[\\]_a-z~\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef\\u{10000}-\\u{10fffd}]|" FOVEA_PCT
+                       "|\\{[+#./;?&=,!@|]?" FOVEA_VARIABLE "(," FOVEA_VARIABLE ")*\\})*"},
+      {"byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
       {"json-pointer", "(/([^~/]|~[01])*)*"},
       {"relative-json-pointer", "(0|[1-9][0-9]*)(#|(/([^~/]|~[01])*)*)"},
   };
   for (const Format& known : kFormats)
     if (known.name == format) return known.pattern;
   return {};
+}
+
+std::optional<NumberFormat> number_format(std::string_view format) {
+  static constexpr std::pair<std::string_view, NumberFormat> kFormats[] = {
+      {"int8", {true, "-128", "127"}},
+      {"int16", {true, "-32768", "32767"}},
+      {"int32", {true, "-2147483648", "2147483647"}},
+      {"int64", {true, "-9223372036854775808", "9223372036854775807"}},
+      {"int", {true, "-9223372036854775808", "9223372036854775807"}},
+      {"uint8", {true, "0", "255"}},
+      {"uint16", {true, "0", "65535"}},
+      {"uint32", {true, "0", "4294967295"}},
+      {"uint64", {true, "0", "18446744073709551615"}},
+      {"uint", {true, "0", "18446744073709551615"}},
+      {"float", {false, "", ""}},
+      {"double", {false, "", ""}},
+  };
+  for (const auto& [name, value] : kFormats)
+    if (name == format) return value;
+  return std::nullopt;
 }
 
 }  // namespace fovea::grammar

@@ -39,4 +39,11 @@ std::string number_text(const text::Json& value);
 /// A regular expression for strings of a format of JSON Schema; "" = it is not known.
 std::string_view format_pattern(std::string_view format);
 
+/// A format of numbers, OpenAPI's and what code generators write.
+struct NumberFormat {
+  bool integer;
+  std::string_view least, most;  ///< integers: the bounds
+};
+std::optional<NumberFormat> number_format(std::string_view format);
+
 }  // namespace fovea::grammar

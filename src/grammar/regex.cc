@@ -39,7 +39,7 @@ class PatternParser {
       return fail("it has " + std::to_string(pattern_.size()) + " bytes; at most " +
                   std::to_string(kMaxPattern) + " are allowed");
     if (!text::is_valid_utf8(pattern_)) return fail("it is not valid UTF-8");
-    if (take("(?i)")) options_.ignore_case = true;
+    if (const auto length = flags(")")) at_ += *length;
     FOVEA_TRY(node, alternatives(0));
     if (at_ < pattern_.size()) return fail("it has a ) without a (");
     return node;
@@ -135,13 +135,15 @@ class PatternParser {
     return at_ == start ? std::nullopt : std::optional(value);
   }
 
-  /// {n}, {n,} or {n,m}; false = the brace is a literal.
+  /// {n}, {n,}, {n,m} or {,m}; false = the brace is a literal.
   Result<bool> count(uint32_t& least, uint32_t& most) {
     const size_t start = at_++;
-    const auto low = number();
+    auto low = number();
     std::optional<uint32_t> high = low;
     const bool comma = take(",");
     if (comma) high = number();
+    // {,m} as in Python; in a schema's pattern, which is JavaScript's, it is text.
+    if (!low && high && options_.spelling != Spelling::json) low = 0;
     if (!low || !take("}")) {
       at_ = start;
       return false;
@@ -188,8 +190,34 @@ class PatternParser {
     return of({c, c});
   }
 
+  /// Sets the options of "(?FLAGS" before `end`, behind which the pattern goes on: bytes up to there;
+  /// nullopt = there are no such flags.
+  std::optional<size_t> flags(std::string_view end) {
+    std::string_view text = pattern_.substr(at_);
+    if (end == ")" && text.starts_with("(")) text.remove_prefix(1);
+    if (!text.starts_with("?")) return std::nullopt;
+    text.remove_prefix(1);
+    RegexOptions options = options_;
+    bool on = true, any = false;
+    for (; !text.empty() && !text.starts_with(end); text.remove_prefix(1)) {
+      if (text[0] == 'i')
+        options.ignore_case = on;
+      else if (text[0] == 's')
+        options.dot_all = on;
+      else if (text[0] == '-' && on)
+        on = false;
+      else
+        return std::nullopt;
+      any = true;
+    }
+    if (!any || !text.starts_with(end)) return std::nullopt;
+    options_ = options;
+    return pattern_.size() - text.size() + end.size() - at_;
+  }
+
   Result<Node> group(int depth) {
     Node node;
+    const RegexOptions outer = options_;
     if (take("?=") || take("?!")) {
       node.kind = Node::Kind::ahead;
       node.negative = pattern_[at_ - 1] == '!';
@@ -199,10 +227,13 @@ class PatternParser {
       const size_t end = pattern_.find('>', at_);
       if (end == std::string_view::npos) return fail("a group's name has no >");
       at_ = end + 1;
+    } else if (const auto length = flags(":")) {
+      at_ += *length;
     } else if (take("?") && !take(":")) {
       return fail("this kind of group is not supported");
     }
     FOVEA_TRY(inner, alternatives(depth + 1));
+    options_ = outer;
     if (!take(")")) return fail("a ( has no )");
     if (node.kind != Node::Kind::ahead) return inner;
     node.parts.push_back(std::move(inner));
@@ -311,6 +342,10 @@ class PatternParser {
     const bool inverted = take("^");
     CodePoints set;
     while (more() && peek() != ']') {
+      if (pattern_.substr(at_).starts_with("[:") &&
+          pattern_.find(":]", at_ + 2) == pattern_.find(':', at_ + 2) &&
+          pattern_.find(":]", at_ + 2) != std::string_view::npos)
+        return fail("[:NAME:] is not supported; use \\p{...} or ranges");
       bool single = true;
       FOVEA_TRY(first, class_atom(single));
       if (!single || !pattern_.substr(at_).starts_with("-") || pattern_.substr(at_).starts_with("-]")) {

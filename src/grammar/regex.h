@@ -17,9 +17,10 @@ struct RegexOptions {
 };
 
 /// Supported: literals, `.`, classes, escapes (\d \w \s \D \W \S, \t \n \r \f \v \0, \xHH, \uHHHH, \u{H},
-/// \p{...} of general categories), groups (capturing or not, named), alternatives, * + ? {n} {n,} {n,m} and
-/// their lazy forms, ^ and $ (\A, \z) at the ends of the pattern or of alternatives there, (?i) at the start,
-/// lookahead at the end's or the beginning's place. Errors name what is not: back references, lookbehind,
+/// \p{...} of general categories), groups (capturing or not, named), alternatives, * + ? {n} {n,} {n,m} {,m}
+/// and their lazy forms, ^ and $ (\A, \z) at the ends of the pattern or of alternatives there, the flags i
+/// and s at the start ((?i)) or of a group ((?i:...)), lookahead at the end's or the beginning's place.
+/// Errors name what is not: back references, lookbehind,
 /// \b, possessive repeats, ^ or $ in the middle; and patterns that nest deeper than 200 levels or need too
 /// much memory.
 Result<Expr> compile_regex(Expressions& expressions, std::string_view pattern, const RegexOptions& options);

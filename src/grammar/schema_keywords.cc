@@ -86,6 +86,7 @@ Status SchemaReader::read_numbers(const Json& schema, const std::string& path, S
   FOVEA_RETURN_IF_ERROR(limit("exclusiveMinimum", true, true));
   FOVEA_RETURN_IF_ERROR(limit("maximum", false, draft4("exclusiveMaximum")));
   FOVEA_RETURN_IF_ERROR(limit("exclusiveMaximum", false, true));
+  FOVEA_RETURN_IF_ERROR(read_number_format(schema, path, shape));
   const Json* divisor = schema.find("multipleOf");
   if (!divisor || shape.number == Expressions::kNoText) return {};
   const auto value = Decimal::of(*divisor);
@@ -95,6 +96,28 @@ Status SchemaReader::read_numbers(const Json& schema, const std::string& path, S
   if (!multiple)
     return refused(path, "multipleOf", "is " + divisor->describe() + "; at most 9 digits can be enforced");
   shape.number = shape.number == any_number(x_) ? *multiple : x_.both(shape.number, *multiple);
+  return {};
+}
+
+Status SchemaReader::read_number_format(const Json& schema, const std::string& path, Shape& shape) {
+  const Json* given = schema.find("format");
+  if (!given || !given->string() || shape.number == Expressions::kNoText) return {};
+  const auto format = number_format(*given->string());
+  // One of strings has no effect on numbers; read_strings() refuses one that is not known.
+  if (!format && shape.strings.empty() && format_pattern(*given->string()).empty())
+    return refused(path, "format",
+                   "is \"" + printable(*given->string()) +
+                       "\"; those of numbers are float, double, int8 to int64 and uint8 to uint64");
+  if (!format || !format->integer) return {};
+  const auto bound = [](std::string_view text) {
+    Decimal out;
+    out.negative = text.starts_with("-");
+    out.whole = text.substr(out.negative ? 1 : 0);
+    return out;
+  };
+  for (const Expr allowed : {any_integer(x_), number_from(x_, bound(format->least), false),
+                             number_to(x_, bound(format->most), false)})
+    shape.number = shape.number == any_number(x_) ? allowed : x_.both(shape.number, allowed);
   return {};
 }
 
@@ -122,19 +145,17 @@ Status SchemaReader::read_strings(const Json& schema, const std::string& path, S
       return refused(path, "pattern", "is " + pattern->describe() + "; it must be a string");
     FOVEA_RETURN_IF_ERROR(add("pattern", *pattern->string(), true));
   }
-  if (format && !shape.strings.empty()) {
-    const std::string name = format->string() ? *format->string() : format->describe();
+  const std::string name = !format ? "" : format->string() ? *format->string() : format->describe();
+  // OpenAPI's password is any string.
+  if (format && !shape.strings.empty() && name != "password" && !number_format(name)) {
     const std::string_view source = format_pattern(name);
-    const bool numeric = shape.number != Expressions::kNoText || name == "int32" || name == "int64";
-    if (source.empty() && name != "string" && !numeric)
+    if (source.empty())
       return refused(
           path, "format",
           "is \"" + printable(name) +
               "\"; those that can be enforced are date, time, date-time, duration, email, hostname, "
-              "ipv4, ipv6, uuid, uri, uri-reference, json-pointer and relative-json-pointer: use "
-              "pattern for others");
-    if (source.empty())
-      return refused(path, "format", "is \"" + printable(name) + "\", which can't be enforced");
+              "ipv4, ipv6, uuid, uri, uri-reference, uri-template, json-pointer, relative-json-pointer and "
+              "byte: use pattern for others");
     FOVEA_RETURN_IF_ERROR(add("format", source, false));
   }
   std::erase_if(shape.strings, [](const StringShape& s) { return s.least > s.most; });

@@ -35,6 +35,7 @@ class SchemaReader {
   Status check_keywords(const text::Json::Object& schema, const std::string& path);
   Status read_types(const text::Json& schema, const std::string& path, Shape& shape);
   Status read_numbers(const text::Json& schema, const std::string& path, Shape& shape);
+  Status read_number_format(const text::Json& schema, const std::string& path, Shape& shape);
   Status read_strings(const text::Json& schema, const std::string& path, Shape& shape);
   Status read_arrays(const text::Json& schema, const std::string& path, Shape& shape);
   Status read_objects(const text::Json& schema, const std::string& path, Shape& shape);

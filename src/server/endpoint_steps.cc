@@ -1,7 +1,9 @@
 #include "server/endpoint_steps.h"
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -42,6 +44,22 @@ std::optional<ApiError> check_length(const Core& core, const openai::GenerationR
   return std::nullopt;
 }
 
+/// Whether a line of the log has named all fields. Clients send the same ones with each request, so that
+/// later lines are of a lower level.
+bool reported_before(const std::vector<std::string>& fields) {
+  constexpr size_t kMost = 1000;
+  static std::mutex mutex;
+  static std::set<std::string> reported;
+  const std::lock_guard lock(mutex);
+  bool all = true;
+  for (const std::string& field : fields)
+    if (!reported.contains(field) && reported.size() < kMost) {
+      reported.insert(field);
+      all = false;
+    }
+  return all;
+}
+
 }  // namespace
 
 void refuse(Reply& reply, const ApiError& error) {
@@ -54,7 +72,11 @@ void note_ignored(Reply& reply, const openai::RequestBase& request) {
   std::string names;
   for (const std::string& field : request.ignored)
     names += (names.empty() ? "" : ", ") + field;
-  FOVEA_LOG(info) << escaped(reply.request().id) << " unknown fields ignored: " << names;
+  const std::string line = escaped(reply.request().id) + " unknown fields ignored: " + names;
+  if (reported_before(request.ignored))
+    FOVEA_LOG(info) << line;
+  else
+    FOVEA_LOG(warning) << line;
   reply.add_header("X-Ignored-Fields", std::move(names));
 }
 

@@ -67,6 +67,19 @@ class Log(unittest.TestCase):
         self.assertTrue(any(" ready: " in line for line in lines), lines)
         self.assertFalse(any(" request " in line for line in lines), lines)
 
+    def test_fields_that_are_ignored_are_a_line(self):
+        body = {"messages": [{"role": "user", "content": "a"}]}
+        for flags, count in ((), 2), (("--log-level", "info"), 3):
+            with Server(PROGRAM, *flags) as server:
+                for path, known, fields in ("/v1/messages", {"max_tokens": 1}, {"first": 1}), ("/v1/messages", {"max_tokens": 1}, {"first": 2}), ("/api/chat", {}, {"first": 1, "other": {}}):
+                    answer = server.post(path, {**body, **known, **fields})
+                    self.assertEqual((answer.status, answer.header("x-ignored-fields")), (200, ", ".join(fields)))
+                server.signal()
+                self.assertEqual(server.wait_exit(), 0, server.log)
+                lines = [line for line in server.log.splitlines() if " unknown fields ignored: " in line]
+            self.assertEqual([line.split("ignored: ")[1] for line in lines], [["first", "first, other"], ["first", "first", "first, other"]][count - 2])
+            self.assertEqual([line.split("[")[1].split("]")[0] for line in lines], [["warning"] * 2, ["warning", "info", "warning"]][count - 2])
+
     def test_an_error_at_the_start_is_a_line_too(self):
         result = subprocess.run([PROGRAM, "serve", "--log-format", "json", "--model", "/none"], capture_output=True, text=True, timeout=LONG)
         self.assertEqual(result.returncode, 2)

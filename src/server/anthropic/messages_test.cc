@@ -95,6 +95,23 @@ Json object_of(const std::string& text) {
   return Json::parse(text, nullptr, false);
 }
 
+TEST(MessagesRequest, BlocksOfOtherTools) {
+  const std::string body = R"({"max_tokens": 3, "messages": [
+    {"role": "user", "content": [{"type": "search_result", "source": "s", "title": "t", "citations": {"enabled": true},
+      "content": [{"type": "text", "text": "c"}]}]},
+    {"role": "assistant", "content": [{"type": "server_tool_use", "id": "w", "name": "web_search", "input": {}},
+      {"type": "web_search_tool_result", "tool_use_id": "w", "content": []}, {"type": "text", "text": "found"},
+      {"type": "tool_use", "id": "c1", "name": "ToolSearch", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1",
+      "content": [{"type": "tool_reference", "tool_name": "Edit"}]}]}]})";
+  const auto request = parse_messages(body, {});
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->turns[0].text, "s\nt\nc");
+  EXPECT_EQ(request->turns[1].text, "found");
+  EXPECT_EQ(request->turns[2].text, "Edit");
+  EXPECT_EQ(request->ignored, (std::vector<std::string>{"messages[1].content[0]", "messages[1].content[1]"}));
+}
+
 TEST(MessagesRequest, ToolsAndChoices) {
   const std::string tools =
       R"("tools": [{"name": "ls", "description": "lists", "input_schema": {"type": "object"}},

@@ -93,6 +93,12 @@ class Reader {
       if (!block.read("text", text)) block.fail("text", at + ".text is missing; it must be a string");
       return;
     }
+    if (type == "search_result") return read_search_result(block, at, text);
+    if (type == "tool_reference") {  // what a search for tools has found
+      if (!block.read("tool_name", text))
+        block.fail("tool_name", at + ".tool_name is missing; it must be a string");
+      return;
+    }
     const Json* source = type == "document" ? block.find("source") : nullptr;
     const Json* kind = source && source->object() ? source->find("type") : nullptr;
     const Json* data = source && source->object() ? source->find("data") : nullptr;
@@ -104,6 +110,17 @@ class Reader {
     }
     block.fail("type", at + ".type is " + (type.empty() ? "missing" : openai::shown(Json(type))) +
                            "; this server takes text only");
+  }
+
+  /// Its source, its title and its text.
+  void read_search_result(Fields& block, const std::string& at, std::string& text) {
+    for (const char* name : {"source", "title"})
+      if (std::string words; block.read(name, words)) join_lines(text, words);
+    if (const Json* content = block.find("content")) {
+      std::string words;
+      read_texts(*content, at + ".content", words, false);
+      join_lines(text, words);
+    }
   }
 
   void close(Fields& nested) {
@@ -178,6 +195,10 @@ class Reader {
       join_lines(turn.reasoning, words);
     } else if (turn.role == Role::assistant && type == "redacted_thinking") {
       block.find("data");
+    } else if (turn.role == Role::assistant &&
+               (type == "server_tool_use" || type.ends_with("_tool_result"))) {
+      fields_.ignore(at);  // ran at another provider
+      return own;
     } else {
       std::string words;
       read_text_block(block, type, at, words);
