@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "engine/chat_template_files.h"
+#include "engine/harmony_template.h"
 #include "files/model_folder.h"
 
 namespace fovea {
@@ -94,6 +95,31 @@ void set(Json::Object& variables, std::string_view name, Json value) {
   }
 }
 
+/// Clients and templates call an assistant's reasoning by different names: a message that has one gets the
+/// others. In harmony (`analysis`) a message with calls has either reasoning or text: its text is moved
+/// there.
+void name_reasoning(Json& messages, bool analysis) {
+  for (Json& message : *messages.array()) {
+    const Json* role = message.find("role");
+    if (!role->string() || *role->string() != "assistant") continue;
+    std::string words;
+    for (const char* name : {"reasoning_content", "reasoning", "thinking"})
+      if (const Json* given = message.find(name); words.empty() && given && given->string())
+        words = *given->string();
+    if (words.empty()) continue;
+    for (const char* name : {"reasoning_content", "reasoning"})
+      if (!message.find(name)) message.object()->emplace_back(name, Json(words));
+    if (!analysis || message.find("thinking")) continue;
+    const Json* calls = message.find("tool_calls");
+    Json* content = find(message, "content");
+    if (calls && calls->array() && !calls->array()->empty() && content && content->string()) {
+      if (!content->string()->empty()) words += "\n\n" + *content->string();
+      content->set(std::string());
+    }
+    message.object()->emplace_back("thinking", Json(std::move(words)));
+  }
+}
+
 /// Marks the end of the final message's text and cuts what the template emits after the mark, as transformers
 /// does for continue_final_message.
 class FinalMessage {
@@ -168,6 +194,9 @@ Result<ChatPrompt> ChatPrompt::load(const std::string& dir, const Tokenizer* tok
     auto parsed = ChatTemplate::parse(entry.source, without_folder(entry.origin, dir));
     if (!parsed && !config.chat_template.empty()) return parsed.error();
     Entry& slot = prompt.templates_[entry.name];
+    slot.reads_analysis = entry.source != harmony_template() &&
+                          entry.source.find("<|channel|>analysis") != std::string::npos &&
+                          entry.source.find("thinking") != std::string::npos;
     if (parsed)
       slot.program = *std::move(parsed);
     else
@@ -189,7 +218,7 @@ std::string ChatPrompt::names() const {
   return out;
 }
 
-Result<const ChatTemplate*> ChatPrompt::choose(const std::string& name, bool has_tools) const {
+Result<const ChatPrompt::Entry*> ChatPrompt::choose(const std::string& name, bool has_tools) const {
   if (failure_) return *failure_;
   if (templates_.empty())
     return not_found(
@@ -201,7 +230,7 @@ Result<const ChatTemplate*> ChatPrompt::choose(const std::string& name, bool has
   if (it == templates_.end())
     return not_found("there is no chat template '" + printable(wanted) + "'; available: " + names());
   if (it->second.failure) return *it->second.failure;
-  return it->second.program.get();
+  return &it->second;
 }
 
 Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
@@ -214,6 +243,7 @@ Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
         "continue_final_message and add_generation_prompt exclude each other: continue the last message "
         "or begin a new one");
   FOVEA_TRY(chosen, choose(request.template_name, !tools.is_null()));
+  name_reasoning(messages, chosen->reads_analysis);
   FinalMessage final_message(request.messages + request.tools + request.documents);
   if (request.continue_final_message) FOVEA_RETURN_IF_ERROR(final_message.mark(messages));
   Json::Object variables = special_tokens_;
@@ -223,7 +253,7 @@ Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
   set(variables, "tools", std::move(tools));
   set(variables, "documents", std::move(documents));
   set(variables, "add_generation_prompt", Json(request.add_generation_prompt));
-  FOVEA_TRY(prompt, chosen->render(Json(std::move(variables))));
+  FOVEA_TRY(prompt, chosen->program->render(Json(std::move(variables))));
   if (request.continue_final_message) return final_message.cut(std::move(prompt));
   return prompt;
 }

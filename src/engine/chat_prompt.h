@@ -29,9 +29,10 @@ class ChatPrompt {
   struct Entry {
     std::unique_ptr<ChatTemplate> program;
     std::optional<Error> failure;  // instead of a program
+    bool reads_analysis = false;   // a model's own template of harmony
   };
 
-  Result<const ChatTemplate*> choose(const std::string& name, bool has_tools) const;
+  Result<const Entry*> choose(const std::string& name, bool has_tools) const;
   std::string names() const;
 
   std::map<std::string, Entry> templates_;

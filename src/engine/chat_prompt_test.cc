@@ -160,6 +160,23 @@ TEST(ChatPrompt, ArgumentsReachTheTemplateAndBeatSpecialTokens) {
   EXPECT_EQ(prompt_of(dir, chat), "<B>FalseFalse");
 }
 
+TEST(ChatPrompt, ReasoningHasTheNamesOfAllClients) {
+  const TempDir dir;
+  dir.write(
+      "chat_template.jinja",
+      "{% for m in messages %}[{{ m.reasoning_content }}|{{ m.reasoning }}|{{ m.thinking }}|{{ m.content }}]"
+      "{% endfor %}{# #}");
+  ChatRequest chat = request(R"([{"role": "user", "content": "u", "reasoning": "x"},
+    {"role": "assistant", "content": "a", "reasoning": "r"}, {"role": "assistant", "content": "b", "reasoning_content": "c"},
+    {"role": "assistant", "content": "c", "reasoning_content": "", "thinking": "t"},
+    {"role": "assistant", "content": "d", "reasoning": "r", "tool_calls": [{"id": "x"}]}])");
+  EXPECT_EQ(prompt_of(dir, chat), "[|x||u][r|r||a][c|c||b][|t|t|c][r|r||d]");
+  // The model's own template of harmony reads "thinking", and refuses a text beside it where calls follow.
+  dir.write("chat_template.jinja",
+            "{% for m in messages %}[{{ m.thinking }}|{{ m.content }}]{% endfor %}{# <|channel|>analysis #}");
+  EXPECT_EQ(prompt_of(dir, chat), "[|u][r|a][c|b][t|c][r\n\nd|]");
+}
+
 TEST(ChatPrompt, GoesOnWithTheFinalMessage) {
   const TempDir dir;
   dir.write("chat_template.jinja",

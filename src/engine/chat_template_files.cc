@@ -5,6 +5,7 @@
 
 #include "base/printable.h"
 #include "engine/deepseek_template.h"
+#include "engine/harmony_template.h"
 #include "files/text_file.h"
 #include "fovea/result.h"
 #include "text/json_value.h"
@@ -19,6 +20,7 @@ constexpr size_t kMaxTemplateBytes = 4u << 20;
 constexpr size_t kMaxConfigBytes = 64u << 20;  // tokenizer_config.json lists added tokens: a few MiB at most
 constexpr size_t kMaxTemplates = 100;
 constexpr const char* kDefault = "default";
+constexpr const char* kHarmony = "harmony";
 constexpr const char* kDeepSeekEncoder = "/encoding/encoding_dsv32.py";
 
 Status add(std::vector<NamedTemplate>& templates, NamedTemplate found) {
@@ -93,6 +95,13 @@ Status add_encoder(const std::string& path, std::vector<NamedTemplate>& out) {
   return add(out, {kDefault, std::move(source), path});
 }
 
+bool is_gpt_oss(const std::string& dir) {
+  const auto content = read_text_file(dir + "/config.json", kMaxConfigBytes);
+  const auto config = content ? text::parse_json(*content, "config.json") : Result<Json>(Json());
+  const Json* type = config && config->object() ? config->find("model_type") : nullptr;
+  return type && type->string() && *type->string() == "gpt_oss";
+}
+
 }  // namespace
 
 Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir) {
@@ -105,6 +114,8 @@ Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir) {
   if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_json(dir + "/tokenizer_config.json", templates));
   if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_json(dir + "/chat_template.json", templates));
   if (templates.empty()) FOVEA_RETURN_IF_ERROR(add_encoder(dir + kDeepSeekEncoder, templates));
+  if (templates.empty() && is_gpt_oss(dir))
+    templates.push_back({kDefault, std::string(harmony_template()), kHarmony});
   return templates;
 }
 
@@ -112,6 +123,8 @@ Result<NamedTemplate> read_given_template(const std::string& text_or_file) {
   if (text_or_file.find("{{") != std::string::npos || text_or_file.find("{%") != std::string::npos)
     return NamedTemplate{kDefault, text_or_file, "the given chat template"};
   std::error_code ignored;
+  if (text_or_file == kHarmony && !fs::exists(text_or_file, ignored))
+    return NamedTemplate{kDefault, std::string(harmony_template()), kHarmony};
   if (!fs::exists(text_or_file, ignored))
     return not_found("chat template " + printable(text_or_file) +
                      " is not a file; give a file, or a template text, which has {{ or {% in it");

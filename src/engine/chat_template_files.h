@@ -19,10 +19,11 @@ struct NamedTemplate {
 ///   tokenizer_config.json: chat_template, a string, a list of {name, template} or an object of names
 ///   chat_template.json, the same in a file of its own
 ///   encoding/encoding_dsv32.py, DeepSeek-V3.2's encoder (deepseek_template.h)
+///   of gpt-oss by its config.json: harmony_template()
 /// A folder without templates is not an error.
 Result<std::vector<NamedTemplate>> find_chat_templates(const std::string& dir);
 
-/// A template given by the user: its text (recognised by "{{" or "{%"), or the path of a file.
+/// A template given by the user: its text (recognised by "{{" or "{%"), the path of a file, or "harmony".
 Result<NamedTemplate> read_given_template(const std::string& text_or_file);
 
 }  // namespace fovea

@@ -58,8 +58,9 @@ std::string_view format_pattern(std::string_view format) {
       {"uri-reference", "([A-Za-z][A-Za-z0-9+.-]*:" FOVEA_HIER "|//" FOVEA_AUTHORITY "(/" FOVEA_PCHAR
                         "*)*|/(" FOVEA_PCHAR "+(/" FOVEA_PCHAR "*)*)?|([A-Za-z0-9._~!$&'()*+,;=@-]|" FOVEA_PCT
                         ")+(/" FOVEA_PCHAR "*)*|)" FOVEA_TAIL},
-      {"uri-template", "([!#$&-;=?-\\[\\]_a-z~\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef\\u{10000}-\\u{10fffd}]|" FOVEA_PCT
-                       "|\\{[+#./;?&=,!@|]?" FOVEA_VARIABLE "(," FOVEA_VARIABLE ")*\\})*"},
+      {"uri-template",
+       "([!#$&-;=?-\\[\\]_a-z~\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef\\u{10000}-\\u{10fffd}]|" FOVEA_PCT
+       "|\\{[+#./;?&=,!@|]?" FOVEA_VARIABLE "(," FOVEA_VARIABLE ")*\\})*"},
       {"byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
       {"json-pointer", "(/([^~/]|~[01])*)*"},
       {"relative-json-pointer", "(0|[1-9][0-9]*)(#|(/([^~/]|~[01])*)*)"},
