@@ -10,6 +10,7 @@ from ._serve import capacity, constants, index, mla_object
 from .spec import AttentionSpec
 
 _RANK, _ROPE, _DS_MLA_BYTES = 512, 64, 656
+_GPU_PAGE = 64  # of the GPU's sparse kernels
 
 
 class TileSchedulerMetadata(NamedTuple):
@@ -139,7 +140,7 @@ def flash_mla_sparse_fwd(
     topk_length: Any = None,
 ) -> Tuple[Any, None, Any]:
     """Absorbed attention of rows q [S, Hq, D] over the rows of kv [Sk, 1, D] that indices [S, 1, topk] int32 lists for each, none twice;
-    -1 = none. topk_length [S]: only this number of leftmost entries counts.
+    -1 = none. topk_length [S]: only this number of leftmost entries counts. On a GPU, Sk is a multiple of 64.
 
     Returns (out [S, Hq, d_v], None, lse [S, Hq] fp32); FlashMLA returns the largest scaled scores in place of None."""
     rows, heads, dim = _shape(q, "q", 3, "[S, Hq, D]")
@@ -152,6 +153,9 @@ def flash_mla_sparse_fwd(
     if of_rows != rows:
         raise ValueError(f"indices has {of_rows} rows and q {rows}; they must be the same")
     framework = framework_of(q)
+    page = 1 if framework.describe(q)[4][0] == CPU else _GPU_PAGE
+    if keys % page:
+        raise ValueError(f"kv has {keys} rows; a GPU takes a multiple of {page}: add rows that indices does not list")
     chosen = framework.contiguous(framework.cast(indices, "int32")).reshape(rows, topk)
     if topk_length is not None:
         if _shape(topk_length, "topk_length", 1, "[S]") != (rows,):
@@ -159,7 +163,7 @@ def flash_mla_sparse_fwd(
         counts = framework.arange(0, topk, 1, q).reshape(1, topk) < topk_length.reshape(rows, 1)
         chosen = framework.contiguous(framework.cast((chosen + 1) * counts - 1, "int32"))
     out, lse = flash_mla_with_kvcache(
-        q.reshape(1, rows, heads, dim), kv.reshape(keys, 1, 1, dim), None, None, d_v, softmax_scale=sm_scale,
+        q.reshape(1, rows, heads, dim), kv.reshape(keys // page, page, 1, dim), None, None, d_v, softmax_scale=sm_scale,
         indices=chosen.reshape(1, rows, topk),
     )
     return out.reshape(rows, heads, d_v), None, lse.reshape(heads, rows).swapaxes(0, 1)

@@ -32,6 +32,8 @@ int claimed(const Row& row, int head_dim, int group) {
     for (int kv = 0; kv < static_cast<int>(KvCacheDType::count_); ++kv) {
       AttentionSpec spec;
       spec.use_mla = row.info->capability.features.has(Feature::mla);
+      spec.use_sparse = row.info->capability.features.has(Feature::sparse);
+      spec.sparse_topk = spec.use_sparse ? 2048 : 0;
       spec.num_kv_heads = spec.use_mla ? 1 : 4;
       spec.num_heads = spec.num_kv_heads * group;
       spec.head_dim = head_dim;

@@ -108,6 +108,16 @@ Capability flashmla_capability() {
   return c;
 }
 
+/// The same over lists of keys, and over records of fp8_ds_mla.
+Capability flashmla_sparse_capability() {
+  Capability c = flashmla_capability();
+  c.dtypes = kBf16;
+  c.kv_dtypes = kKvBf16 | KvDtypes{KvCacheDType::fp8_ds_mla};
+  c.features = {Feature::mla, Feature::sparse,      Feature::verify,
+                Feature::lse, Feature::native_page, Feature::kv_sharing};
+  return c;
+}
+
 /// Combinations that all MLA kernels lack.
 std::optional<Reason> check_mla_types(const AttentionSpec& spec, const DeviceInfo&) {
   const KvCacheDType stored = resolve(spec.kv_dtype, spec.dtype);
@@ -185,6 +195,7 @@ const Kernels* kernels_of(const BackendInfo& document) {
       {"FLASHINFER_MLA", "", {"mla_sm80"}, flashinfer_mla_capability, check_mla},
       {"FLASH_ATTN_MLA", "", {"mla_sm90"}, flash_attn_mla_capability, check_mla_types},
       {"FLASHMLA", "", {"mla_sm90"}, flashmla_capability, check_mla_types},
+      {"FLASHMLA_SPARSE", "", {"mla_sparse_sm90"}, flashmla_sparse_capability, nullptr},
   };
   const auto found = std::ranges::find_if(all, [&document](const Kernels& kernels) {
     return kernels.name == document.name && kernels.version == document.version;

@@ -42,7 +42,7 @@ TEST(Rows, EachSetOfCudaKernelsHasItsDocumentsRow) {
     if (cuda_row(*document)) labels.push_back(document->label());
   EXPECT_THAT(labels, ElementsAre("FLASHINFER (Native)", "FLASH_ATTN (FA2)", "FLASH_ATTN (FA3)",
                                   "FLASH_ATTN_DIFFKV", "TREE_ATTN", "TRITON_ATTN", "FLASHINFER_MLA",
-                                  "FLASHMLA", "FLASH_ATTN_MLA", "TRITON_MLA"));
+                                  "FLASHMLA", "FLASH_ATTN_MLA", "TRITON_MLA", "FLASHMLA_SPARSE"));
 }
 
 TEST(Rows, OnlyCudaKernelsReplaceTheDocumentsRow) {

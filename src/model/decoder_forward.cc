@@ -267,6 +267,9 @@ class Forward {
     in.scale = 1.0f / std::sqrt(static_cast<float>(config.heads) * static_cast<float>(config.dim));
     in.slots = step_.slots;
     in.batch = step_.batch;
+    in.max_keys = c_.max_position;
+    if (const int64_t bytes = q_.index_scratch(config.heads, config.dim, max_rows_, in.max_keys); bytes > 0)
+      in.scratch = arena_.take(ElementType::u8, {bytes});
     if (step_.kv) in.keys = step_.kv->index_keys(layer);
     q_.choose_keys(in, chosen_);
   }

@@ -222,6 +222,9 @@ void OpQueue::choose_keys(const IndexInput& in, const Tensor& chosen) {
   FOVEA_CHECK(is(in.slots, ElementType::i64, {rows}) && is(in.rope.cos, ElementType::f32, {rows, pairs}) &&
               is(in.rope.sin, ElementType::f32, {rows, pairs}));
   FOVEA_CHECK(is(chosen, ElementType::i32, {rows, chosen.size(1)}) && (dry() || in.batch != nullptr));
+  const int64_t scratch = ops_.index_scratch(heads, dim, rows, in.max_keys);
+  FOVEA_CHECK(scratch == 0 ||
+              (is(in.scratch, ElementType::u8, {in.scratch.size(0)}) && in.scratch.size(0) >= scratch));
   run(
       "choose_keys", [&] { return rows_work({&in.q, &in.key, &chosen}); },
       [&](Stream& stream) { return ops_.choose_keys(in, chosen, stream); });

@@ -63,6 +63,9 @@ class OpQueue {
   void route(const RouteRule& rule, const Tensor& logits, const Routing& routing);
   void experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
                const Tensor& out);
+  int64_t index_scratch(int64_t heads, int64_t dim, int64_t max_rows, int64_t max_keys) const {
+    return ops_.index_scratch(heads, dim, max_rows, max_keys);
+  }
   int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token, int64_t max_rows) const {
     return ops_.expert_scratch(weights, experts_per_token, max_rows);
   }

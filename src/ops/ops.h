@@ -83,6 +83,8 @@ struct IndexInput {
   KvView keys;      ///< the layer's pages of index keys, K only; fp8_e4m3 has k_scales
   /// The sequences of the rows, in the memory of the device; null in a dry run.
   const BatchMeta* batch = nullptr;
+  int64_t max_keys = 0;  ///< no row sees more
+  Tensor scratch;        ///< u8 [index_scratch()]
 };
 
 /// f(gate) * up; with a limit, gpt-oss's instead: g = min(gate, limit), u = clamp(up, -limit, limit),
@@ -318,6 +320,11 @@ class Ops {
   virtual Status choose_keys(const IndexInput&, const Tensor&, Stream&) {
     return unsupported("the indexer of sparse attention has no operations on " +
                        std::string(device().name()));
+  }
+  /// Bytes of choose_keys()'s scratch for up to `max_rows` rows that see at most `max_keys` keys.
+  virtual int64_t index_scratch(int64_t /*heads*/, int64_t /*dim*/, int64_t /*max_rows*/,
+                                int64_t /*max_keys*/) const {
+    return 0;
   }
 };
 

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <random>
 
 #include "base/float16.h"
 #include "device/cuda/cuda_test_support.h"
+#include "kernels/cache/ds_mla.h"
 #include "tensors.h"
 
 namespace fovea {
@@ -202,6 +204,80 @@ TEST_F(CApiCuda, DoesWhatTheCpuDoes) {
   }
   fovea_attention_destroy(cpu);
   fovea_attention_destroy(gpu);
+}
+
+/// Sparse MLA over records of floats and of bytes, in both phases.
+TEST_F(CApiCuda, ListsOfKeysAreTheCpus) {
+  constexpr int kMlaHeads = 20, kRecord = 576, kLatent = 512, kTopk = 70, kMlaPage = 64, kMlaPages = 8;
+  const fovea_limits limits = {sizeof(fovea_limits), 2, 16, 400, 300, 0, FOVEA_TUNE_FOR_LIMITS};
+  for (const bool bytes : {false, true}) {
+    fovea_attention_spec spec = make_spec();
+    spec.num_heads = kMlaHeads, spec.num_kv_heads = 1, spec.head_dim = kRecord, spec.v_head_dim = kLatent;
+    spec.page_size = kMlaPage, spec.mla = 1, spec.sparse_topk = kTopk, spec.scale = 0.07f;
+    if (bytes) spec.kv_dtype = "fp8_ds_mla";
+    HostTensor records = bytes ? HostTensor(kU8, {kMlaPages, kMlaPage, 656})
+                               : HostTensor(kBf16, {kMlaPages, kMlaPage, kRecord});
+    if (!bytes) fill(records, 5);
+    for (int64_t i = 0; bytes && i < kMlaPages * kMlaPage; ++i) {
+      std::mt19937 random(static_cast<unsigned>(i));
+      std::normal_distribution<float> normal;
+      float x[kRecord];
+      for (float& element : x)
+        element = normal(random);
+      store_ds_mla(x, kLatent, kRecord - kLatent,
+                   reinterpret_cast<std::byte*>(records.as<unsigned char>()) + i * 656);
+    }
+    Pair& cache = pair(std::move(records));
+    HostTensor pages(kI32, {2, 4});
+    for (int i = 0; i < 8; ++i)
+      pages.as<int32_t>()[i] = i * 5 % 8;
+    Pair& table = pair(std::move(pages));
+    for (const int phase : {FOVEA_DECODE, FOVEA_PREFILL}) {
+      const int rows = phase == FOVEA_DECODE ? 2 : 9;
+      HostTensor q_rows(kBf16, {rows, kMlaHeads, kRecord}), lists(kI32, {rows, kTopk}), offsets(kI32, {3}),
+          lens(kI32, {2});
+      fill(q_rows, 9);
+      const int lengths[] = {250, 40};
+      for (int row = 0; row < rows; ++row)
+        for (int i = 0; i < kTopk; ++i) {
+          const int n = lengths[row + 1 < rows ? 0 : 1], position = i * 3 + row;
+          lists.as<int32_t>()[row * kTopk + i] = i % 7 == 3 || position >= n ? -1 : position;
+        }
+      offsets.as<int32_t>()[0] = 0, offsets.as<int32_t>()[1] = rows - 1, offsets.as<int32_t>()[2] = rows;
+      lens.as<int32_t>()[0] = lengths[0], lens.as<int32_t>()[1] = lengths[1];
+      Pair &q = pair(std::move(q_rows)), &chosen = pair(std::move(lists)),
+           &q_offsets = pair(std::move(offsets)), &kv_lens = pair(std::move(lens)),
+           &out = pair(HostTensor(kBf16, {rows, kMlaHeads, kLatent})),
+           &lse = pair(HostTensor(kF32, {rows, kMlaHeads}));
+      const auto run = [&](fovea_device device) {
+        fovea_attention* attention = nullptr;
+        EXPECT_EQ(last_error(fovea_attention_create(&spec, &limits, nullptr, device, 0, nullptr, &attention)),
+                  "accepted");
+        void* stream = device.type == FOVEA_CUDA ? handle() : nullptr;
+        fovea_step step = {};
+        step.size = sizeof(step);
+        step.phase = phase, step.num_tokens = rows;
+        step.q_offsets = on(device, q_offsets), step.kv_lens = on(device, kv_lens);
+        step.page_table = on(device, table);
+        fovea_layer layer = {};
+        layer.size = sizeof(layer);
+        layer.q = on(device, q), layer.out = on(device, out), layer.lse = on(device, lse);
+        layer.k = on(device, cache), layer.chosen = on(device, chosen);
+        EXPECT_EQ(last_error(fovea_attention_plan(attention, &step, nullptr, stream)), "accepted");
+        EXPECT_EQ(last_error(fovea_attention_run(attention, &layer, stream)), "accepted");
+        fovea_attention_destroy(attention);
+      };
+      run(kCpu);
+      run(kGpu);
+      expect_near(out, 0.02f, bytes ? "records of bytes" : "records of floats");
+      const std::vector<unsigned char> there = fetch(lse);
+      for (int i = 0; i < rows * kMlaHeads; ++i) {
+        float got;
+        std::memcpy(&got, there.data() + i * 4, 4);
+        EXPECT_NEAR(got, lse.host.as<float>()[i], 0.02f);
+      }
+    }
+  }
 }
 
 /// A captured plan and run follow the contents of the arrays, also of int64 ones that the graph narrows.

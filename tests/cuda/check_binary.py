@@ -20,10 +20,13 @@ HOPPER_ONLY = {"sm_90a"}
 # Kernels that are launched with programmatic stream serialization, and the least number of waits in each: one for each role of
 # its warps. A kernel without a wait would read what is not written yet, and would hide kernels in front from those behind it.
 DEPENDENT = {
-    "append_heads_kernel": 1, "append_kernel": 1, "append_token_kernel": 1, "bad_pages_kernel": 1, "codes_mma_linear": 1,
+    "append_heads_kernel": 1, "append_kernel": 1, "append_token_kernel": 1, "bad_pages_kernel": 1, "choose_kernel": 1,
+    "codes_mma_linear": 1,
     "combine_kernel<__half>": 1,
-    "combine_kernel<__nv_bfloat16>": 1, "mla::combine_splits": 1, "mla::sm80_kernel": 1, "mla::sm90_kernel": 1,
-    "lora_expand_kernel": 1, "lora_gated_kernel": 1, "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
+    "combine_kernel<__nv_bfloat16>": 1, "index_rows_kernel": 1, "index_scores_kernel": 1, "latent_kernel": 1,
+    "lora_expand_kernel": 1, "lora_gated_kernel": 1,
+    "mla::combine_splits": 1, "mla::lists_kernel": 1, "mla::sm80_kernel": 1, "mla::sm90_kernel": 1,
+    "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
     "simt::decode_kernel": 1, "small_codes_kernel": 1, "sm80::decode_kernel": 1, "sm80::decode_narrow_kernel": 1, "sm80::extend_kernel": 1,
     "sm90::decode_kernel": 2, "sm90::prefill_kernel": 1, "sm90::widen_kernel": 1, "sm90::widen_plan_kernel": 1, "take_tokens_kernel": 1, "wgmma_codes": 2, "wgmma_linear": 2,
     "wgmma_widened": 3,

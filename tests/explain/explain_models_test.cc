@@ -347,7 +347,7 @@ TEST(ExplainModels, SparseMlaNeedsHopperOrBlackwell) {
   };
   EXPECT_EQ(decode("sm80"), "none");
   EXPECT_EQ(decode("sm90"), "FLASHMLA_SPARSE");
-  EXPECT_EQ(decode("sm100"), "FLASHMLA_SPARSE");
+  EXPECT_EQ(decode("sm100"), "FLASHINFER_MLA_SPARSE");  // FLASHMLA_SPARSE has kernels for Hopper
   EXPECT_EQ(decode("rocm"), "ROCM_AITER_MLA_SPARSE");
   EXPECT_THAT(reasons_against(consider_model("deepseek-v3.2", "sm90").kinds[0].decode, "FLASH_ATTN_MLA"),
               Contains("sparse not supported"));

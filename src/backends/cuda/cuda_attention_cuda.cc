@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "device/stream.h"
 #include "kernels/cuda/check/page_check.h"
 #include "kernels/cuda/common/schedule.h"
+#include "kernels/cuda/mla/lists.h"
 
 namespace fovea::cuda {
 namespace {
@@ -137,8 +139,8 @@ AttentionParams params_of(const CudaPlan& plan) {
   if (!is_ragged(plan.meta))
     p.kv.pages = plan.meta.kv_indptr.empty() ? plan.meta.page_table.data() : plan.meta.kv_indices.data();
   p.partial_rows = plan.layout.partial_rows;
-  p.items = plan.at<WorkItem>(plan.layout.items);
-  p.num_items = plan.at<int32_t>(plan.layout.num_items);
+  p.items = plan.at<WorkItem>(spec.use_sparse ? plan.layout.list_items : plan.layout.items);
+  p.num_items = plan.at<int32_t>(spec.use_sparse ? plan.layout.num_list_items : plan.layout.num_items);
   if (plan.layout.max_partials > 0) {
     p.partial_out = plan.at<float>(plan.layout.partial_out);
     p.partial_state = plan.at<PartialState>(plan.layout.partial_state);
@@ -183,6 +185,44 @@ void put_cache(const KvView& view, KvType type, KvParams& kv) {
   kv.scale_page_stride = view.scale_page_stride;
   kv.scale_slot_stride = view.scale_slot_stride;
   kv.scale_head_stride = view.scale_head_stride;
+}
+
+/// Queues what turns a layer's lists of keys into work items, and has `params` read keys by those: as pages
+/// of one slot. Error: records too far apart.
+Status queue_lists(const CudaPlan& plan, const AttentionArgs& args, AttentionParams& params,
+                   CUstream_st* stream) {
+  const KvView& kv = args.kv;
+  constexpr int64_t kMostUnits = int64_t{1} << 31;
+  const int64_t unit = std::gcd(kv.k_page_stride, kv.k_slot_stride);
+  if (unit == 0 || kv.num_pages > kMostUnits / std::max<int64_t>(kv.k_page_stride / unit, 1))
+    return unsupported("sparse attention over " + str(kv.num_pages) + " pages " + str(kv.k_page_stride) +
+                       " and records " + str(kv.k_slot_stride) +
+                       " elements apart not supported: they span more than 2^31 times what divides both");
+  mla::SparseLists lists;
+  lists.chosen = args.chosen;
+  lists.chosen_row_stride = args.chosen_row_stride;
+  lists.topk = plan.spec.sparse_topk;
+  lists.tokens = plan.at<WorkItem>(plan.layout.items);
+  lists.num_tokens = plan.at<int32_t>(plan.layout.num_items);
+  lists.pages = params.kv.pages;
+  lists.page_size = params.kv.page_size;
+  lists.page_units = kv.k_page_stride / unit;
+  lists.slot_units = static_cast<int>(kv.k_slot_stride / unit);
+  lists.heads = plan.spec.num_heads;
+  lists.tile_rows = plan.kernel.kernel.rows;
+  lists.split_keys = plan.kernel.kernel.split_keys;
+  lists.splits = plan.layout.list_splits;
+  lists.max_split_tokens = plan.kernel.max_split_tokens;
+  lists.slots = plan.at<int32_t>(plan.layout.slots);
+  lists.items = plan.at<WorkItem>(plan.layout.list_items);
+  lists.num_items = plan.at<int32_t>(plan.layout.num_list_items);
+  params.mask = {};
+  params.mask.causal = false;
+  params.kv.pages = lists.slots;
+  params.kv.page_size = FastDivisor(1);
+  params.kv.k_page_stride = unit * static_cast<int64_t>(size_of(kv.dtype));
+  params.kv.rows = 0;
+  return mla::launch_lists(lists, static_cast<int>(plan.layout.max_items), stream);
 }
 
 /// Reads `to` from the workspace; waits for the stream.
@@ -467,6 +507,7 @@ class CudaAttention : public AttentionBackend {
                          {"AttentionArgs::kv.v", kv.v},
                          {"AttentionArgs::kv.k_scales", kv.k_scales},
                          {"AttentionArgs::kv.v_scales", kv.v_scales},
+                         {"AttentionArgs::chosen", spec.use_sparse ? args.chosen : nullptr},
                          {"AttentionArgs::sinks", spec.has_sink ? args.sinks : nullptr},
                          {"AttentionArgs::alibi_slopes", spec.has_alibi ? args.alibi_slopes : nullptr}},
                         plan.device));
@@ -488,10 +529,15 @@ class CudaAttention : public AttentionBackend {
       params.planned = planned;
       params.past_kv_ready = planned && plan.meta.past_kv_ready;
     }
+    int64_t max_items = plan.layout.max_items;
+    if (spec.use_sparse) {
+      FOVEA_RETURN_IF_ERROR(queue_lists(plan, args, params, stream.cuda().handle()));
+      max_items *= int64_t{plan.layout.head_tiles} * plan.layout.list_splits;
+    }
     LaunchRecord record;
     const sm90::WidenSpace space{plan.layout.widen, plan.at<char>(plan.layout.widened)};
-    FOVEA_RETURN_IF_ERROR(launch(plan.kernel, params, static_cast<int>(plan.layout.max_items),
-                                 stream.cuda().handle(), record, &space));
+    FOVEA_RETURN_IF_ERROR(
+        launch(plan.kernel, params, static_cast<int>(max_items), stream.cuda().handle(), record, &space));
     if (record.attention)
       plan.queued.fetch_or(1u << record.variant | (record.combine ? CudaPlan::kCombineBit : 0),
                            std::memory_order_relaxed);

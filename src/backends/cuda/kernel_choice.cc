@@ -73,6 +73,8 @@ Result<KernelInfo> select_mla(mla::Hardware hardware, const AttentionSpec& spec,
   p.other_scores =
       spec.softcap > 0.0f || spec.has_alibi || spec.has_sink || spec.needs.has(Feature::per_head_scales);
   p.negative_scale = spec.scale < 0.0f;
+  p.topk = spec.use_sparse ? spec.sparse_topk : 0;
+  p.ds_mla = resolve(spec.kv_dtype, spec.dtype) == KvCacheDType::fp8_ds_mla;
   if (limits != nullptr && limits->tune_for != TuneFor::many_sequences) {
     const int64_t seqs = limits->tune_for == TuneFor::few_sequences ? 1 : std::max(limits->max_seqs, 1);
     p.row_tiles = seqs * ((p.group + mla::kRowTile - 1) / mla::kRowTile);
@@ -97,6 +99,8 @@ Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse us
     }
     case Family::mla_sm80: return select_mla(mla::Hardware::sm80, spec, kind_of(use), &limits);
     case Family::mla_sm90: return select_mla(mla::Hardware::sm90, spec, kind_of(use), &limits);
+    case Family::mla_sparse_sm80: return select_mla(mla::Hardware::sm80, spec, kind_of(use), &limits);
+    case Family::mla_sparse_sm90: return select_mla(mla::Hardware::sm90, spec, kind_of(use), &limits);
     case Family::portable: return portable::select({q, kv, d, dv}, kind_of(use));
     case Family::simt: {
       simt::Problem problem{q, kv, d, dv, group_of(spec), spec.mask, shared_bytes};
@@ -145,6 +149,8 @@ std::string_view to_string(Family family) {
     case Family::sm90: return "sm90";
     case Family::mla_sm80: return "mla_sm80";
     case Family::mla_sm90: return "mla_sm90";
+    case Family::mla_sparse_sm80: return "mla_sparse_sm80";
+    case Family::mla_sparse_sm90: return "mla_sparse_sm90";
   }
   return "?";
 }
@@ -175,12 +181,18 @@ Family always_mla_sm80(const AttentionSpec&, Phase) {
   return Family::mla_sm80;
 }
 
+Family mla_sparse_sm90_or_sm80(const AttentionSpec& spec, Phase) {
+  return select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr).ok() ? Family::mla_sparse_sm90
+                                                                                 : Family::mla_sparse_sm80;
+}
+
 Family mla_sm90_or_sm80(const AttentionSpec& spec, Phase) {
   return select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr).ok() ? Family::mla_sm90
                                                                                  : Family::mla_sm80;
 }
 
 FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
+  if (info.capability.features.has(Feature::sparse)) return mla_sparse_sm90_or_sm80;
   if (info.capability.features.has(Feature::mla))
     return info.capability.min_compute_capability == 90 ? mla_sm90_or_sm80 : always_mla_sm80;
   if (info.name == "TRITON_ATTN") return always_portable;
@@ -192,7 +204,7 @@ FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
 FamilyReason explain_family(const BackendInfo& info, const AttentionSpec& spec, Phase phase) {
   const FamilyOf families = family_of(info);
   FamilyReason out{families(spec, phase), {}};
-  if (families == mla_sm90_or_sm80) {
+  if (families == mla_sm90_or_sm80 || families == mla_sparse_sm90_or_sm80) {
     const auto hopper = select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr);
     out.why = hopper.ok() ? "Hopper's own instructions" : hopper.error().message;
   }
@@ -211,6 +223,7 @@ Result<KvType> kv_type(const AttentionSpec& spec) {
     case KvCacheDType::float32: return KvType::f32;
     case KvCacheDType::float16: return KvType::f16;
     case KvCacheDType::bfloat16: return KvType::bf16;
+    case KvCacheDType::fp8_ds_mla:
     case KvCacheDType::fp8_e4m3: return KvType::e4m3;
     case KvCacheDType::fp8_e5m2: return KvType::e5m2;
     case KvCacheDType::int8_per_token_head: return KvType::int8;
@@ -234,7 +247,7 @@ Result<KernelChoice> choose_kernel(Family of_row, const AttentionSpec& spec, Ker
   while (limits.tune_for == TuneFor::limits && choice.max_split_tokens > 1 &&
          partial_bytes(spec, choice, limits) > kMostPartialBytes)
     choice.max_split_tokens /= 2;
-  if (use != KernelUse::decode && !limits.split_prefill) choice.max_split_tokens = 0;
+  if (use != KernelUse::decode && (!limits.split_prefill || spec.use_sparse)) choice.max_split_tokens = 0;
   // One CTA adds a row's chunks as several do.
   if (use == KernelUse::decode && family == Family::sm90) choice.draft_tokens = kDraftTokens;
   FOVEA_TRY(kernel, select(family, spec, use, limits, shared_bytes));

@@ -14,12 +14,14 @@ namespace fovea::cuda {
 
 /// Kernels that share an implementation and a select() (src/kernels/cuda).
 enum class Family : uint8_t {
-  sm80,      ///< tensor cores, 16-bit queries
-  simt,      ///< CUDA cores, decode of 16-bit queries with few heads
-  portable,  ///< any dtype, head size, mask and layout
-  sm90,      ///< Hopper instructions (wgmma, TMA), 16-bit queries
-  mla_sm80,  ///< absorbed MLA on tensor cores, 16-bit queries
-  mla_sm90,  ///< the same with Hopper instructions
+  sm80,             ///< tensor cores, 16-bit queries
+  simt,             ///< CUDA cores, decode of 16-bit queries with few heads
+  portable,         ///< any dtype, head size, mask and layout
+  sm90,             ///< Hopper instructions (wgmma, TMA), 16-bit queries
+  mla_sm80,         ///< absorbed MLA on tensor cores, 16-bit queries
+  mla_sm90,         ///< the same with Hopper instructions
+  mla_sparse_sm80,  ///< mla_sm80 over the keys that rows list
+  mla_sparse_sm90,  ///< the same with Hopper instructions
 };
 std::string_view to_string(Family family);
 
@@ -37,6 +39,8 @@ Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
 Family sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 
 Family always_mla_sm80(const AttentionSpec& spec, Phase phase);
+/// mla_sparse_sm90 where it has a kernel (mla::select), else mla_sparse_sm80.
+Family mla_sparse_sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 /// mla_sm90 where it has a kernel (mla::select), else mla_sm80.
 Family mla_sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 
@@ -77,7 +81,8 @@ inline constexpr int64_t kFewSplits = 128, kFewSplitKeys = 1024;
 
 inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
 
-/// The cache's element type for a kernel whose queries have spec.dtype. Error: a type that no kernel reads.
+/// The cache's element type for a kernel whose queries have spec.dtype; e4m3 also for fp8_ds_mla, whose codes
+/// are. Error: a type that no kernel reads.
 Result<KvType> kv_type(const AttentionSpec& spec);
 
 /// Whether anything other than the causal limit and the sequence's end decides what a row sees or changes a

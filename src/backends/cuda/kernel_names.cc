@@ -35,6 +35,12 @@ std::string name_of(KvType kv) {
   return "?";
 }
 
+std::string cache_of(const KernelChoice& choice) {
+  const bool lists = choice.family == Family::mla_sparse_sm80 || choice.family == Family::mla_sparse_sm90;
+  const bool records = lists && choice.kernel.kv == KvType::e4m3;
+  return records ? " kv=fp8_ds_mla" : name_of(choice.kernel.kv);
+}
+
 std::string kind_of(const KernelChoice& choice) {
   const KernelInfo& k = choice.kernel;
   switch (k.kind) {
@@ -72,7 +78,7 @@ std::vector<KernelName> names_of(const KernelChoice& choice, const LaunchRecord&
   else if (extend8 && choice.family == Family::sm90 && k.kv == KvType::e4m3)
     instance += " kv=fp8";
   else
-    instance += name_of(k.kv);
+    instance += cache_of(choice);
   instance += " D=" + std::to_string(k.head_dim);
   if (k.v_head_dim != k.head_dim) instance += "/" + std::to_string(k.v_head_dim);
   // The other families have one kernel for all masks.
@@ -107,6 +113,8 @@ std::vector<AttentionSpec> layers_of(const BackendInfo& info) {
             for (const bool softcap : {false, true}) {
               AttentionSpec spec;
               spec.use_mla = mla;
+              spec.use_sparse = info.capability.features.has(Feature::sparse);
+              spec.sparse_topk = spec.use_sparse ? 2048 : 0;
               spec.num_kv_heads = mla ? 1 : 2;
               spec.num_heads = spec.num_kv_heads * group;
               spec.head_dim = sizes.qk;

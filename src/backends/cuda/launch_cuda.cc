@@ -17,6 +17,10 @@ Status launch(const KernelChoice& choice, const AttentionParams& params, int max
     case Family::sm90: return sm90::launch(choice.kernel, params, max_items, stream, &record, space);
     case Family::mla_sm80: return mla::launch_sm80(choice.kernel, params, max_items, stream, &record);
     case Family::mla_sm90: return mla::launch_sm90(choice.kernel, params, max_items, stream, &record);
+    case Family::mla_sparse_sm80:
+      return mla::launch_sparse_sm80(choice.kernel, params, max_items, stream, &record);
+    case Family::mla_sparse_sm90:
+      return mla::launch_sparse_sm90(choice.kernel, params, max_items, stream, &record);
     case Family::portable: return portable::launch(choice.kernel, params, max_items, stream, &record);
   }
   return Error{ErrorCode::internal, "a family of CUDA kernels that does not exist"};

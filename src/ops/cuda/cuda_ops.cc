@@ -12,6 +12,7 @@
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/codes/pack_codes.h"
 #include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/index/index.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/lora/lora.h"
 #include "kernels/cuda/rows/route.h"
@@ -165,6 +166,18 @@ struct ExpertScratch {
     end = shared + round_up(rows * shape.hidden * static_cast<int64_t>(sizeof(float)), kPart);
   }
   static int64_t act_stride(const ExpertWeights& weights) { return round_up(weights.shared.down.k, 8); }
+};
+
+/// Offsets in the scratch of choose_keys(): the codes of queries, their weights, the scores of a pass.
+struct IndexScratch {
+  int64_t stride, weights, scores, end;
+
+  IndexScratch(int64_t heads, int64_t dim, int64_t rows, int64_t max_keys)
+      : stride(round_up(std::max<int64_t>(max_keys, 1), 4)) {
+    weights = round_up(rows * heads * dim, kPart);
+    scores = weights + round_up(rows * heads * static_cast<int64_t>(sizeof(float)), kPart);
+    end = scores + cuda::index_pass_rows(rows, stride) * stride * static_cast<int64_t>(sizeof(float));
+  }
 };
 
 class CudaOps final : public Ops {
@@ -451,6 +464,68 @@ class CudaOps final : public Ops {
     p.slots = in.slots.as<const int64_t>();
     p.num_slots = in.kv.num_pages * in.kv.page_size;
     return cuda::launch_latent_append(p, stream.cuda());
+  }
+
+  int64_t index_scratch(int64_t heads, int64_t dim, int64_t max_rows, int64_t max_keys) const override {
+    return IndexScratch(heads, dim, max_rows, max_keys).end + kPart;  // as expert_scratch()
+  }
+
+  Status choose_keys(const IndexInput& in, const Tensor& chosen, Stream& stream) override {
+    const int64_t rows = in.q.size(0), heads = in.q.size(1), dim = in.q.size(2);
+    if (rows == 0) return {};
+    if (dim != cuda::kIndexDim || heads > cuda::kMostIndexHeads)
+      return unsupported("an indexer of " + std::to_string(heads) + " heads of " + std::to_string(dim) +
+                         " elements; on a GPU up to " + std::to_string(cuda::kMostIndexHeads) + " of " +
+                         std::to_string(cuda::kIndexDim) + " are supported");
+    FOVEA_CHECK(in.q.stride(1) == dim && chosen.contiguous());
+    FOVEA_RETURN_IF_ERROR(norm(in.norm, in.key, in.key, stream));
+    const bool codes = in.keys.dtype == KvCacheDType::fp8_e4m3;
+    const IndexScratch parts(heads, dim, rows, in.max_keys);
+    const auto begin = reinterpret_cast<uintptr_t>(in.scratch.data);
+    auto* const memory =
+        static_cast<std::byte*>(in.scratch.data) + (kPart - static_cast<int64_t>(begin % kPart)) % kPart;
+    cuda::IndexRows p;
+    p.tokens = static_cast<int>(rows);
+    p.heads = static_cast<int>(heads);
+    p.dtype = act_;
+    p.q = in.q.data;
+    p.q_row_stride = in.q.stride(0);
+    p.key = in.key.data;
+    p.key_row_stride = in.key.stride(0);
+    p.weights = in.weights.data;
+    p.weights_row_stride = in.weights.stride(0);
+    p.scale = in.scale;
+    p.cos = in.rope.cos.as<const float>();
+    p.sin = in.rope.sin.as<const float>();
+    p.pairs = static_cast<int>(in.rope.cos.size(1));
+    p.interleaved = in.rope.interleaved;
+    p.keys = in.keys;
+    p.slots = in.slots.as<const int64_t>();
+    p.num_slots = in.keys.num_pages * in.keys.page_size;
+    if (codes) p.codes = reinterpret_cast<uint8_t*>(memory);
+    p.weights_out = reinterpret_cast<float*>(memory + parts.weights);
+    FOVEA_RETURN_IF_ERROR(cuda::launch_index_rows(p, stream.cuda()));
+    cuda::IndexQueries q;
+    q.heads = p.heads;
+    q.topk = static_cast<int>(chosen.size(1));
+    q.dtype = act_;
+    q.q_row_stride = codes ? heads * dim : in.q.stride(0);
+    q.keys = in.keys;
+    q.batch = *in.batch;
+    q.max_keys = in.max_keys;
+    const int64_t pass = cuda::index_pass_rows(rows, parts.stride);
+    auto* const scores = reinterpret_cast<float*>(memory + parts.scores);
+    for (int64_t first = 0; first < rows; first += pass) {
+      q.first = static_cast<int>(first);
+      q.rows = static_cast<int>(std::min(pass, rows - first));
+      q.q = codes ? static_cast<const void*>(p.codes + first * heads * dim)
+                  : column_of(in.q, first * in.q.stride(0));
+      q.weights = p.weights_out + first * heads;
+      FOVEA_RETURN_IF_ERROR(cuda::launch_index_scores(q, scores, parts.stride, stream.cuda()));
+      FOVEA_RETURN_IF_ERROR(cuda::launch_choose_largest(
+          q, scores, parts.stride, chosen.as<int32_t>() + first * chosen.size(1), stream.cuda()));
+    }
+    return {};
   }
 
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {

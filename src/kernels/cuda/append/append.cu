@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_error.h"
 #include "fovea/result.h"
+#include "kernels/cache/ds_mla.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/append/store.cuh"
 #include "kernels/cuda/tiles/dependent_launch.h"
@@ -476,6 +477,11 @@ Status launch_latent_append(const LatentAppendParams& p, CudaStream& stream) {
       p.cos == nullptr || p.sin == nullptr || p.slots == nullptr || p.kv.k == nullptr ||
       p.kv.form != KvForm::strided)
     return invalid("latent_append: queries, records, norm, rotation, slots and a strided cache are needed");
+  if (p.kv.dtype == KvCacheDType::fp8_ds_mla &&
+      (!is_ds_mla(p.rank, p.rope) || reinterpret_cast<uintptr_t>(p.kv.k) % 4 != 0 ||
+       p.kv.k_page_stride % 4 != 0 || p.kv.k_slot_stride % 4 != 0))
+    return invalid("latent_append: records of fp8_ds_mla have a latent of a multiple of " + str(kDsMlaGroup) +
+                   " elements, not " + str(p.rank) + ", and begin at multiples of 4 bytes");
   const auto launch = [&](auto type) -> Status {
     FOVEA_CUDA_TRY(launch_dependent(latent_kernel<decltype(type)>,
                                     {static_cast<unsigned>(p.tokens), kLatentThreads}, stream.handle(), p));

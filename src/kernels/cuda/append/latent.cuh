@@ -14,6 +14,35 @@ __device__ void rotate_pair(const LatentAppendParams& p, int64_t token, int t, c
   out[j] = rounded<Out>(__fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
 }
 
+/// store_ds_mla() of kernels/cache/ds_mla.h by the CTA; `record` is in shared memory. A warp takes a group of
+/// elements with one scale, four of them a lane.
+__device__ inline void store_ds_mla_record(char* to, const float* record, int rank, int rope) {
+  static_assert(kDsMlaGroup == 4 * 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int group = static_cast<int>(threadIdx.x) / 32; group < rank / kDsMlaGroup;
+       group += kLatentThreads / 32) {
+    const float* const in = record + group * kDsMlaGroup + 4 * lane;
+    float most = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (fabsf(in[e]) < INFINITY) most = fmaxf(most, fabsf(in[e]));
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+      most = fmaxf(most, __shfl_xor_sync(kAll, most, step));
+    // The least power of two that is at least this.
+    const uint32_t bits = __float_as_uint(fmaxf(__fdiv_rn(most, kE4m3Max), 1e-4f));
+    const float scale = __uint_as_float((bits + 0x007fffffu) & 0x7f800000u);
+    uint32_t codes = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      codes |= static_cast<uint32_t>(float_to_e4m3(divided(in[e], scale))) << (8 * e);
+    reinterpret_cast<uint32_t*>(to + group * kDsMlaGroup)[lane] = codes;
+    if (lane == 0) reinterpret_cast<float*>(to + ds_mla_scales(rank))[group] = scale;
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < rope; i += kLatentThreads)
+    reinterpret_cast<uint16_t*>(to + ds_mla_rope(rank))[i] = float_to_bf16(record[rank + i]);
+}
+
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 4)
     latent_kernel(const __grid_constant__ LatentAppendParams p) {
@@ -47,6 +76,13 @@ __global__ void __launch_bounds__(kLatentThreads, 4)
   for (int i = thread; i < p.rank; i += kLatentThreads)
     record[i] = __fmul_rn(__fmul_rn(record[i], by), p.norm.weight[i]);
   __syncthreads();
+  if (p.kv.dtype == KvCacheDType::fp8_ds_mla) {
+    const auto [page, offset] = divide(slot, p.kv.page_size);
+    store_ds_mla_record(static_cast<char*>(const_cast<void*>(p.kv.k)) + page * p.kv.k_page_stride +
+                            offset * p.kv.k_slot_stride,
+                        record, p.rank, p.rope);
+    return;
+  }
   if (thread < 32)
     store_row(const_cast<void*>(p.kv.k), const_cast<float*>(p.kv.k_scales), p.kv.dtype,
               k_place(p.kv, slot, 0, p.rank + p.rope), p.kv.k_scale, p.rank + p.rope, record, thread);

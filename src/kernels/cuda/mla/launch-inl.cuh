@@ -66,7 +66,9 @@ constexpr QueryType query_type() {
 // Each queues the kernel, or returns false if it is not one of its instances.
 bool launch_sm80_bf16(Launch& l);
 bool launch_sm80_f16(Launch& l);
+bool launch_sm80_ds_mla(Launch& l);
 bool launch_sm90_bf16(Launch& l);
 bool launch_sm90_f16(Launch& l);
+bool launch_sm90_sparse(Launch& l);
 
 }  // namespace fovea::cuda::mla

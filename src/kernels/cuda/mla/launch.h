@@ -17,4 +17,12 @@ Status launch_sm80(const KernelInfo& kernel, const AttentionParams& params, int 
 Status launch_sm90(const KernelInfo& kernel, const AttentionParams& params, int max_items,
                    CUstream_st* stream, LaunchRecord* record);
 
+/// launch_sm80() for the items that launch_lists() made; a kernel of KvType::e4m3 reads records of
+/// fp8_ds_mla.
+Status launch_sparse_sm80(const KernelInfo& kernel, const AttentionParams& params, int max_items,
+                          CUstream_st* stream, LaunchRecord* record);
+/// The same with Hopper's instructions; queries in bfloat16.
+Status launch_sparse_sm90(const KernelInfo& kernel, const AttentionParams& params, int max_items,
+                          CUstream_st* stream, LaunchRecord* record);
+
 }  // namespace fovea::cuda::mla

@@ -10,17 +10,23 @@ namespace fovea::cuda::mla {
 inline constexpr int kD = 576, kDv = 512;
 /// MiniCPM3's: 256 latent elements and 32 of rope; the sm80 kernel alone has it.
 inline constexpr int kSmallD = 288, kSmallDv = 256;
+/// Bytes of a record of fp8_ds_mla: kDv codes of e4m3, an fp32 scale for each kDsMlaScaled of them, then the
+/// other elements in bf16.
+inline constexpr int kDsMlaScaled = 128;
+inline constexpr int kDsMlaRope = kDv + kDv / kDsMlaScaled * 4, kDsMlaBytes = kDsMlaRope + (kD - kDv) * 2;
 inline constexpr int kRowTile = 64;  ///< packed rows of the larger tiles, by which row tiles are counted
 
 /// Tensor cores through mma.sync, for sm_80 and later. A group of four warps has 16 packed rows; a CTA has
 /// one group or two, which share the keys in shared memory. Each warp multiplies its quarter of the 576 dims
 /// for the scores, sums the four quarters in order, and has a quarter of the columns of V.
-template <class Query, KvType Kv, int Record = mla::kD>
+/// DsMla: the records are those of fp8_ds_mla (kernels/cache/ds_mla.h), and Kv is e4m3.
+template <class Query, KvType Kv, int Record = mla::kD, bool DsMla = false>
 struct Sm80Policy {
   using Q = Query;
   static constexpr int kD = Record, kDv = Record / 9 * 8;
   static constexpr KvType kKv = Kv;
-  static constexpr bool kEightBit = Kv != KvType::same;
+  static constexpr bool kEightBit = Kv != KvType::same, kDsMla = DsMla;
+  static constexpr int kRecordBytes = DsMla ? kDsMlaBytes : kD * kv_bytes(Kv);
   static constexpr int kGroupRows = 16, kGroupWarps = 4, kMostGroups = 2;
   static constexpr int kTileKeys = 32;
   /// Steps of 16 dims of a warp's part of the scores. What they have beyond kD is 0, in queries and keys.
@@ -29,8 +35,8 @@ struct Sm80Policy {
   static constexpr int kPitch = kPaddedD * 2 + 16;  ///< bytes between keys: ldmatrix without bank conflicts
   static constexpr int kTileBytes = kTileKeys * kPitch;
   /// Two tiles of 16-bit keys; or two of 8-bit keys as they are stored, and one that they are widened to,
-  /// which is exact.
-  static constexpr int kRawBytes = kEightBit ? 2 * kTileKeys * kD : 0;
+  /// which is exact (of fp8_ds_mla: rounded once).
+  static constexpr int kRawBytes = kEightBit ? 2 * kTileKeys * kRecordBytes : 0;
   static constexpr int kTiles = kEightBit ? 1 : 2;
   static constexpr int kScoreBytes = kGroupWarps * kGroupRows * kTileKeys * 4;  ///< of a group
   static constexpr int threads(int groups) { return groups * kGroupWarps * 32; }
@@ -39,11 +45,20 @@ struct Sm80Policy {
   }
 };
 
+/// How the Hopper kernel loads keys: by TMA in boxes of neighbouring slots; or one by one, as lists name
+/// them, by cp.async or, from records of fp8_ds_mla, through registers.
+enum class KeySource : uint8_t { boxes, records, ds_mla };
+
 /// Hopper: wgmma, TMA. A producer warpgroup; a warpgroup that computes the scores of 64 packed rows and the
 /// left half of their O; one for the right half of O.
 struct Sm90Policy {
   static constexpr int kRows = kRowTile, kTileKeys = 64, kStages = 2, kThreads = 384;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr int producer_registers(KeySource source) {
+    return source == KeySource::boxes ? 40 : source == KeySource::records ? 56 : 88;
+  }
+  static constexpr int consumer_registers(KeySource source) {
+    return source == KeySource::boxes ? 232 : source == KeySource::records ? 224 : 208;
+  }
   /// Panels of 64 dims, 128 bytes a row: of Q, and of a tile of keys.
   static constexpr int kPanels = kD / 64, kPanelBytes = 64 * 128;
   static constexpr int kTileBytes = kPanels * kPanelBytes;

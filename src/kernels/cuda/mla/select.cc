@@ -23,6 +23,14 @@ int split_keys(const Problem& p, Hardware hardware) {
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(p.mean_keys, 1024, 8192))));
 }
 
+/// The same for lists of keys, of which none is longer than topk. A multiple of a tile.
+int listed_split_keys(const Problem& p) {
+  constexpr int kTile = 64;
+  const int64_t tiles = p.row_tiles, whole = (int64_t{p.topk} + kTile - 1) / kTile * kTile;
+  const int64_t keys = tiles == 0 ? whole : tiles <= 4 ? 256 : tiles <= 16 ? 512 : tiles <= 64 ? 1024 : whole;
+  return static_cast<int>(std::min(keys, whole));
+}
+
 std::string missing(const Problem& p) {
   const MaskSpec& m = p.mask;
   if (m.spans) return "spans";
@@ -48,6 +56,7 @@ KernelInfo info_of(int groups) {
 template <int Record>
 KernelInfo sm80_info(const Problem& p) {
   const int groups = p.group > 16 ? 2 : 1;
+  if (p.ds_mla) return info_of<Sm80Policy<__nv_bfloat16, KvType::e4m3, Record, true>>(groups);
   return p.kv == KvType::same ? info_of<Sm80Policy<__half, KvType::same, Record>>(groups)
                               : info_of<Sm80Policy<__half, KvType::e4m3, Record>>(groups);
 }
@@ -75,9 +84,16 @@ Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) 
   if (p.kv_heads != 1)
     return unsupported("there are " + std::to_string(p.kv_heads) + " KV heads; " + kernels +
                        " take 1, which all query heads share");
-  if (p.kv != KvType::same && (p.kv != KvType::e4m3 || hardware == Hardware::sm90))
+  if (p.kv != KvType::same && (p.kv != KvType::e4m3 || (hardware == Hardware::sm90 && !p.ds_mla)))
     return unsupported("the latent cache has another type than the queries; " + kernels + " take theirs" +
                        (hardware == Hardware::sm80 ? " or fp8_e4m3" : ""));
+  const bool lists = p.topk > 0;
+  if (p.ds_mla && (p.q != QueryType::bf16 || small || !lists))
+    return unsupported(
+        "a cache of fp8_ds_mla; " + kernels +
+        " read it with queries in bfloat16, absorbed head sizes of 576 and 512, and lists of keys");
+  if (lists && hardware == Hardware::sm90 && p.q != QueryType::bf16)
+    return unsupported("rows list their keys; " + kernels + " do so with queries in bfloat16");
   if (p.negative_scale && hardware == Hardware::sm90)
     return unsupported(kernels + " have no negative softmax scales");
   if (const std::string what = missing(p); !what.empty()) return unsupported(kernels + " have no " + what);
@@ -89,7 +105,7 @@ Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) 
   info.kv = p.kv;
   info.head_dim = p.head_dim;
   info.v_head_dim = p.v_head_dim;
-  info.split_keys = split_keys(p, hardware);
+  info.split_keys = p.topk > 0 ? listed_split_keys(p) : split_keys(p, hardware);
   return info;
 }
 

@@ -17,6 +17,8 @@ struct Problem {
   MaskSpec mask;
   bool other_scores = false;    ///< a soft cap, ALiBi, sinks, or scales of each head
   bool negative_scale = false;  ///< the softmax scale is
+  int topk = 0;                 ///< sparse: keys that a row lists at most; 0: rows see by the mask
+  bool ds_mla = false;          ///< sparse, kv e4m3: the records are those of fp8_ds_mla
   /// The most row tiles of kRowTile rows that the declared steps decode, and the keys of an average sequence
   /// of such a step; 0: any number. The keys of a split follow from them.
   int64_t row_tiles = 0, mean_keys = 0;

@@ -46,6 +46,24 @@ TEST(MlaSelect, FewRowTilesAreSplitMore) {
   }
 }
 
+TEST(MlaSelect, ListsAreSplitWhereThereAreFewRowTiles) {
+  for (const Hardware hardware : {Hardware::sm80, Hardware::sm90}) {
+    int last = 0;
+    for (const int64_t tiles : {1, 4, 5, 16, 17, 64, 65, 100000}) {
+      Problem p = deepseek(128);
+      p.row_tiles = tiles, p.topk = 2000;
+      p.kv = KvType::e4m3, p.ds_mla = true;
+      const auto kernel = select(p, hardware, KernelKind::decode);
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      EXPECT_GE(kernel->split_keys, last);
+      EXPECT_EQ(kernel->split_keys % kernel->tile_keys, 0);
+      EXPECT_LE(kernel->shared_bytes, hardware == Hardware::sm80 ? 99 * 1024 : kMaxSharedBytes);
+      last = kernel->split_keys;
+    }
+    EXPECT_EQ(last, 2048);
+  }
+}
+
 TEST(MlaSelect, SaysWhatTheKernelsLack) {
   const auto error = [](auto change, Hardware hardware = Hardware::sm90) {
     Problem p = deepseek(16);
@@ -66,6 +84,12 @@ TEST(MlaSelect, SaysWhatTheKernelsLack) {
               HasSubstr("theirs or fp8_e4m3"));
   EXPECT_THAT(error([](Problem& p) { p.negative_scale = true; }), HasSubstr("negative softmax scales"));
   EXPECT_EQ(error([](Problem& p) { p.negative_scale = true; }, Hardware::sm80), "");
+  const auto bytes = [](Problem& p) { p.kv = KvType::e4m3, p.ds_mla = true; };
+  for (const Hardware hardware : {Hardware::sm80, Hardware::sm90})
+    EXPECT_THAT(error(bytes, hardware), HasSubstr("fp8_ds_mla")) << "without lists";
+  const auto lists = [](Problem& p) { p.topk = 16, p.q = QueryType::f16; };
+  EXPECT_THAT(error(lists), HasSubstr("queries in bfloat16"));
+  EXPECT_EQ(error(lists, Hardware::sm80), "");
   EXPECT_THAT(error([](Problem& p) { p.other_scores = true; }), HasSubstr("soft caps"));
   EXPECT_THAT(error([](Problem& p) { p.mask.window_left = 5; }), HasSubstr("windows"));
   EXPECT_THAT(error([](Problem& p) { p.mask.tree = true; }), HasSubstr("tree masks"));

@@ -1,6 +1,8 @@
 #pragma once
 // Absorbed MLA for sm_80 and later: a work item is 16 or 32 packed rows of a sequence against one split of
 // its records. Any page size. A row's bits do not depend on the number of row groups in a CTA.
+#include <type_traits>
+
 #include "kernels/cuda/common/finish.cuh"
 #include "kernels/cuda/mla/policy.h"
 #include "kernels/cuda/sm90/row_keys.cuh"
@@ -35,7 +37,7 @@ class Sm80Loader {
   /// Requests the tile that begins at key0, the one after the last; beyond the item's keys it is zeros. The
   /// address of the next one's record is looked up here, so that this one's has been for long.
   FOVEA_DEVICE void request(int key0, int slot) {
-    constexpr int kPitch = P::kEightBit ? P::kD : P::kPitch;
+    constexpr int kPitch = P::kEightBit ? P::kRecordBytes : P::kPitch;
     const char* const from = next_;
     next_ = record(key0 + P::kTileKeys + key());
     if (key() < P::kTileKeys) {
@@ -54,13 +56,11 @@ class Sm80Loader {
   /// they are widened here.
   FOVEA_DEVICE uint32_t open(int slot) const {
     if constexpr (!P::kEightBit) return shared_ + static_cast<uint32_t>(slot * P::kTileBytes);
+    if constexpr (P::kDsMla) return open_ds_mla(slot);
     const uint32_t wide = shared_ + P::kRawBytes;
     for (int chunk = static_cast<int>(threadIdx.x); chunk < kChunks; chunk += static_cast<int>(blockDim.x)) {
       uint32_t words[4];
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                   : "r"(shared_ + static_cast<uint32_t>(slot * P::kTileKeys * P::kD + chunk * 16))
-                   : "memory");
+      load_chunk(words, shared_ + static_cast<uint32_t>(slot * P::kTileKeys * P::kD + chunk * 16));
       const uint32_t to =
           wide + static_cast<uint32_t>(chunk / kRecordChunks * P::kPitch + chunk % kRecordChunks * 32);
 #pragma unroll
@@ -77,9 +77,65 @@ class Sm80Loader {
   }
 
  private:
-  static constexpr int kRecordChunks = P::kD * kv_bytes(P::kKv) / 16;  ///< of 16 bytes
+  static constexpr int kRecordChunks = P::kRecordBytes / 16;  ///< of 16 bytes
   static constexpr int kChunks = P::kTileKeys * kRecordChunks;
   static_assert(P::threads(1) == 4 * P::kTileKeys);
+
+  static FOVEA_DEVICE void load_chunk(uint32_t (&words)[4], uint32_t from) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  }
+  static FOVEA_DEVICE void store_chunk(uint32_t to, const uint32_t (&words)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]),
+                 "r"(words[2]), "r"(words[3])
+                 : "memory");
+  }
+
+  /// open() of records of fp8_ds_mla: code * scale in fp32, rounded once. Tasks of a record: 16 codes each,
+  /// then 8 elements of the other part.
+  FOVEA_DEVICE uint32_t open_ds_mla(int slot) const {
+    static_assert(!P::kDsMla || std::is_same_v<typename P::Q, __nv_bfloat16>);
+    constexpr int kCodes = P::kDv / 16, kTasks = kCodes + (P::kD - P::kDv) / 8;
+    const uint32_t raw = shared_ + static_cast<uint32_t>(slot * P::kTileKeys * P::kRecordBytes);
+    const uint32_t wide = shared_ + P::kRawBytes;
+    for (int i = static_cast<int>(threadIdx.x); i < P::kTileKeys * kTasks;
+         i += static_cast<int>(blockDim.x)) {
+      const int key = i / kTasks, task = i % kTasks;
+      const uint32_t from = raw + static_cast<uint32_t>(key * P::kRecordBytes);
+      const uint32_t to = wide + static_cast<uint32_t>(key * P::kPitch);
+      uint32_t words[4];
+      if (task >= kCodes) {
+        const int at = (task - kCodes) * 16;
+        load_chunk(words, from + static_cast<uint32_t>(kDsMlaRope + at));
+        store_chunk(to + static_cast<uint32_t>(P::kDv * 2 + at), words);
+        continue;
+      }
+      load_chunk(words, from + static_cast<uint32_t>(task * 16));
+      float scale;
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(scale)
+                   : "r"(from + static_cast<uint32_t>(P::kDv + task * 16 / kDsMlaScaled * 4))
+                   : "memory");
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t out[4];
+#pragma unroll
+        for (int w = 0; w < 2; ++w) {
+          uint32_t pairs[2];
+          e4m3x4_to<__half>(pairs, words[2 * half + w]);
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float2 x = unpack<__half>(pairs[e]);
+            out[2 * w + e] = pack<typename P::Q>(x.x * scale, x.y * scale);
+          }
+        }
+        store_chunk(to + static_cast<uint32_t>(task * 32 + half * 16), out);
+      }
+    }
+    return wide;
+  }
 
   /// The key of a tile whose record this lane copies; beyond the tile: none.
   static FOVEA_DEVICE int key() { return static_cast<int>(threadIdx.x) / 4; }

@@ -24,7 +24,8 @@ FOVEA_DEVICE float load_factor(uint32_t address) {
   return x;
 }
 
-template <class Query>
+/// kGathers: the producer's threads write queries and keys, which wgmma then reads through another proxy.
+template <class Query, bool kGathers>
 class Sm90Consumer {
  public:
   __device__ Sm90Consumer(const Sm90Params& a, Sm90Shared shared) : a_(a), shared_(shared) {}
@@ -47,6 +48,10 @@ class Sm90Consumer {
   /// This thread's first row of the work item; its second row is 8 further.
   static FOVEA_DEVICE int row() {
     return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+  }
+  static FOVEA_DEVICE void wait_full(uint32_t barrier, uint32_t phase) {
+    mbarrier_wait(barrier, phase);
+    if constexpr (kGathers) fence_proxy_async();
   }
   static FOVEA_DEVICE bool leader() { return threadIdx.x % 128 == 0; }
   FOVEA_DEVICE uint64_t values(uint32_t slot, Part part) const {
@@ -110,9 +115,9 @@ class Sm90Consumer {
 };
 
 /// Scores, softmax, and columns 0 to 255 of O.
-template <class Query>
-class Sm90Scorer : public Sm90Consumer<Query> {
-  using Base = Sm90Consumer<Query>;
+template <class Query, bool kGathers>
+class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
+  using Base = Sm90Consumer<Query, kGathers>;
   using Base::a_, Base::shared_, Base::keys_, Base::kTile, Base::kPanelBytes;
   using typename Base::Half;
 
@@ -171,7 +176,7 @@ class Sm90Scorer : public Sm90Consumer<Query> {
     if (item.key_first >= item.key_last) return false;
     key0_ = item.key_first, key_last_ = item.key_last;
     unmasked_ = sm90::keys_of_all_rows(a_.p, item, item.row_first);
-    mbarrier_wait(shared_.query_full(), query_phase_);
+    Base::wait_full(shared_.query_full(), query_phase_);
     query_phase_ ^= 1;
     return true;
   }
@@ -229,13 +234,13 @@ class Sm90Scorer : public Sm90Consumer<Query> {
   /// first, as they are loaded first.
   FOVEA_DEVICE void score(Scores& s) const {
     const int keys = key_last_ - key0_;
-    mbarrier_wait(shared_.full(keys_.slot, Part::right), keys_.phase);
+    Base::wait_full(shared_.full(keys_.slot, Part::right), keys_.phase);
     if (keys < kTile) [[unlikely]] {
-      mbarrier_wait(shared_.full(keys_.slot, Part::left), keys_.phase);
+      Base::wait_full(shared_.full(keys_.slot, Part::left), keys_.phase);
       clear_values(keys);
     }
     score_panels<4, 5, false>(s);
-    mbarrier_wait(shared_.full(keys_.slot, Part::left), keys_.phase);
+    Base::wait_full(shared_.full(keys_.slot, Part::left), keys_.phase);
     score_panels<0, 4, true>(s);
   }
   template <uint32_t kFirst, uint32_t kCount, bool kAccumulate>
@@ -324,9 +329,9 @@ class Sm90Scorer : public Sm90Consumer<Query> {
 };
 
 /// Columns 256 to 511 of O.
-template <class Query>
-class Sm90Follower : public Sm90Consumer<Query> {
-  using Base = Sm90Consumer<Query>;
+template <class Query, bool kGathers>
+class Sm90Follower : public Sm90Consumer<Query, kGathers> {
+  using Base = Sm90Consumer<Query, kGathers>;
   using Base::a_, Base::shared_, Base::keys_, Base::kTile;
   using typename Base::Half;
 
@@ -358,7 +363,7 @@ class Sm90Follower : public Sm90Consumer<Query> {
                              load_factor(shared_.factor(Base::row() + 8))};
     if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) [[unlikely]]
       Base::scale(o, factor);
-    mbarrier_wait(shared_.full(keys_.slot, Part::right), keys_.phase);
+    Base::wait_full(shared_.full(keys_.slot, Part::right), keys_.phase);
     const uint64_t p = wgmma_descriptor(shared_.probabilities(), 16, 1024, TileSwizzle::span_128);
     const uint64_t v = Base::values(keys_.slot, Part::right);
     wgmma_pin(o);

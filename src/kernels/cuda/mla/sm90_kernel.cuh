@@ -2,18 +2,20 @@
 // Absorbed MLA for sm_90a: a work item is up to 64 packed rows of a sequence against one split of its
 // records.
 #include "kernels/cuda/mla/sm90_consumer.cuh"
+#include "kernels/cuda/mla/sm90_gather.cuh"
 #include "kernels/cuda/mla/sm90_producer.cuh"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
 namespace fovea::cuda::mla {
 
-template <class Query>
+template <class Query, KeySource kSource>
 __global__ __launch_bounds__(Sm90Policy::kThreads, 1) void sm90_kernel(const __grid_constant__ Sm90Params a) {
   extern __shared__ __align__(128) char unaligned[];
   const Sm90Shared shared{(shared_address(unaligned) + 1023) / 1024 * 1024};
+  constexpr bool kGathers = kSource != KeySource::boxes;
   if (threadIdx.x == 0) {
-    shared.init();
-    tma_prefetch(&a.keys);
+    shared.init(kGathers ? kGatherThreads : Sm90Shared::kQueryWarps, kGathers ? kGatherThreads : 1);
+    if (!kGathers) tma_prefetch(&a.keys);
   }
   grid_launch_dependents();
   grid_dependency_wait();
@@ -21,14 +23,17 @@ __global__ __launch_bounds__(Sm90Policy::kThreads, 1) void sm90_kernel(const __g
   // Broadcast from one lane, so that the compiler knows that it is warp-uniform.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
-    registers_decrease<Sm90Policy::kProducerRegisters>();
-    Sm90Producer<Query>(a, shared).run();
+    registers_decrease<Sm90Policy::producer_registers(kSource)>();
+    if constexpr (kGathers)
+      Sm90Gatherer<Query, kSource>(a, shared).run();
+    else
+      Sm90Producer<Query>(a, shared).run();
   } else if (warpgroup == 1) {
-    registers_increase<Sm90Policy::kConsumerRegisters>();
-    Sm90Scorer<Query>(a, shared).run();
+    registers_increase<Sm90Policy::consumer_registers(kSource)>();
+    Sm90Scorer<Query, kGathers>(a, shared).run();
   } else {
-    registers_increase<Sm90Policy::kConsumerRegisters>();
-    Sm90Follower<Query>(a, shared).run();
+    registers_increase<Sm90Policy::consumer_registers(kSource)>();
+    Sm90Follower<Query, kGathers>(a, shared).run();
   }
 }
 

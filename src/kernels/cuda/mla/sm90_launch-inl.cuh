@@ -29,18 +29,23 @@ Status fill_params(const AttentionParams& p, Sm90Params& a) {
       a.keys);
 }
 
-template <class Query>
+/// Items of launch_lists(), whose keys are pages of one slot, for sources other than boxes.
+template <class Query, KeySource kSource = KeySource::boxes>
 bool launch_sm90_kernel(Launch& l) {
   if (l.kernel.q != query_type<Query>()) return false;
   static std::atomic<bool> prepared[64];
-  prepare(sm90_kernel<Query>, Sm90Policy::kSharedBytes, prepared, l);
+  const auto kernel = sm90_kernel<Query, kSource>;
+  prepare(kernel, Sm90Policy::kSharedBytes, prepared, l);
   if (!l.ok()) return true;
   Sm90Params a;
-  if (const Status status = fill_params<Query>(l.params, a); !status.ok()) {
+  if constexpr (kSource != KeySource::boxes) {
+    a.p = l.params;
+    a.scale = l.params.scale * kLog2e;
+  } else if (const Status status = fill_params<Query>(l.params, a); !status.ok()) {
     l.error = status.error().message;
     return true;
   }
-  queue(sm90_kernel<Query>, a, std::min<int64_t>(l.max_items, l.multiprocessors), Sm90Policy::kThreads,
+  queue(kernel, a, std::min<int64_t>(l.max_items, l.multiprocessors), Sm90Policy::kThreads,
         Sm90Policy::kSharedBytes, l, "launch of an MLA kernel");
   return true;
 }

@@ -40,13 +40,13 @@ struct Sm90Shared {
   }
   FOVEA_DEVICE uint32_t empty(uint32_t slot, Part part) const { return full(slot, part) + 8; }
 
-  /// Called by one thread.
-  FOVEA_DEVICE void init() const {
-    mbarrier_init(query_full(), kQueryWarps);
+  /// Called by one thread. `full` barriers take that many arrivals.
+  FOVEA_DEVICE void init(uint32_t query_arrivals, uint32_t key_arrivals) const {
+    mbarrier_init(query_full(), query_arrivals);
     mbarrier_init(query_empty(), 1);
     for (uint32_t slot = 0; slot < Sm90Policy::kStages; ++slot)
       for (const Part part : {Part::left, Part::right}) {
-        mbarrier_init(full(slot, part), 1);
+        mbarrier_init(full(slot, part), key_arrivals);
         mbarrier_init(empty(slot, part), 1);
       }
     mbarrier_init_fence();
