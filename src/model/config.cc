@@ -10,6 +10,7 @@
 #include "model/config_fields.h"
 #include "model/family.h"
 #include "model/kv_scales.h"
+#include "ops/gpu_indexer.h"
 
 namespace fovea {
 namespace {
@@ -188,11 +189,13 @@ void fit_to_length(ModelConfig& config, int64_t max_seq_len) {
 }
 
 std::string length_refusal(const ModelConfig& config) {
-  if (!config.sparse) return "";
+  const IndexerConfig& indexer = config.indexer;
+  if (!config.sparse || (indexer.dim == kGpuIndexDim && indexer.heads <= kGpuIndexHeads)) return "";
   const std::string topk = std::to_string(config.sparse_topk);
-  return config.architecture + " has an indexer that chooses " + topk +
-         " keys for each query (index_topk), which runs on a CPU only; up to " + topk +
-         " tokens attention is dense: give --max-model-len " + topk + " or less, or --device cpu";
+  return config.architecture + " has an indexer of " + std::to_string(indexer.heads) + " heads of " +
+         std::to_string(indexer.dim) + " elements (index_n_heads, index_head_dim); on a GPU up to " +
+         std::to_string(kGpuIndexHeads) + " of " + std::to_string(kGpuIndexDim) + " are supported. Up to " +
+         topk + " tokens attention is dense: give --max-model-len " + topk + " or less, or --device cpu";
 }
 
 Result<ModelConfig> load_model_config(const std::string& dir, const std::string& generation_config) {

@@ -1,5 +1,6 @@
 // The indexer's operation on the CPU: what it writes to the pages of index keys, byte for byte, and which
 // keys it chooses, against the definition in fp64.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "kernels/cpu/indexer.h"
 #include "kv/kv_cache.h"
+#include "model/config.h"
 #include "ops/cpu_ops.h"
 #include "ops/op_queue.h"
 
@@ -225,6 +227,24 @@ TEST(CpuIndexer, PaddingIsNotWritten) {
   EXPECT_TRUE(std::all_of(bytes, bytes + kPage * (kDim + 4) * (kRows / kPage + 1),
                           [](uint8_t byte) { return byte == 0x11; }));
   EXPECT_EQ(std::ranges::count(step.chosen, -1), kRows * kTopk) << "rows before the first key see none";
+}
+
+// A GPU's kernels have a size of index heads.
+TEST(Indexer, AGpuRefusesOtherHeads) {
+  ModelConfig c;
+  c.architecture = "DeepseekV32ForCausalLM";
+  c.sparse_topk = 16;
+  c.indexer.heads = 64;
+  c.indexer.dim = 128;
+  fit_to_length(c, 17);
+  EXPECT_EQ(length_refusal(c), "");
+  c.indexer.heads = 65;
+  EXPECT_THAT(length_refusal(c), ::testing::HasSubstr("an indexer of 65 heads of 128 elements"));
+  c.indexer.heads = 4;
+  c.indexer.dim = 64;
+  EXPECT_THAT(length_refusal(c), ::testing::HasSubstr("--max-model-len 16"));
+  fit_to_length(c, 16);  // dense
+  EXPECT_EQ(length_refusal(c), "");
 }
 
 }  // namespace

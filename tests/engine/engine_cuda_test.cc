@@ -127,6 +127,11 @@ int latent_rank(const std::string& model) {
   return read_json(fixtures() / model / "config.json").value("kv_lora_rank", 0);
 }
 
+/// Whether an indexer chooses the keys of latent attention; its kernels take queries in bfloat16.
+bool is_sparse(const std::string& model) {
+  return read_json(fixtures() / model / "config.json").contains("index_topk");
+}
+
 class Golden : public EngineOnGpu, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(Golden, Float32MatchesTransformers) {
@@ -152,6 +157,7 @@ TEST_P(Golden, SixteenBitsMatchTransformers) {
   if (const int rank = latent_rank(GetParam()); rank > 0 && rank != 512)
     GTEST_SKIP() << "SKIPPED: no kernel on a GPU has latents of " << rank;
   for (const DType dtype : {DType::bf16, DType::f16}) {
+    if (dtype == DType::f16 && is_sparse(GetParam())) continue;
     EngineConfig c = config(GetParam(), dtype);
     c.max_seq_len.reset();
     const GoldenResult result = golden(c, -1);
@@ -229,7 +235,8 @@ class Bits : public EngineOnGpu, public ::testing::WithParamInterface<const char
 TEST_P(Bits, DependOnNothingButTheRequest) {
   const auto requests = mixed_requests(60, 5);
   EngineConfig base = config(GetParam());
-  if (latent_rank(GetParam()) > 0) base.attention.backend = "TRITON_MLA";  // with pages of any size
+  if (latent_rank(GetParam()) > 0 && !is_sparse(GetParam()))
+    base.attention.backend = "TRITON_MLA";  // with pages of any size
   std::vector<Answers> want;
   {
     const auto engine = open(base);
@@ -284,8 +291,34 @@ TEST_P(Bits, SurviveAStorm) {
 INSTANTIATE_TEST_SUITE_P(Models, Bits,
                          ::testing::Values("llama32_gqa4_d64_fp16", "qwen3_gqa7_d128_bf16",
                                            "mixtral_gqa2_d16_bf16", "gemma2_gqa2_d16_bf16",
-                                           "deepseekv3_mla4_bf16"),
+                                           "deepseekv3_mla4_bf16", "deepseekv32_topk16_mla4_bf16",
+                                           "glmdsa_topk16_mla4_bf16"),
                          [](const auto& model) { return std::string(model.param); });
+
+/// Records of bytes, and index keys of codes: near transformers' logits, and the same bits alone and
+/// together.
+TEST_F(EngineOnGpu, SparseRecordsOfBytes) {
+  for (const char* name : {"deepseekv32_topk16_mla4_bf16", "glmdsa_topk16_mla4_bf16"}) {
+    EngineConfig c = config(name);
+    c.kv_cache_dtype = KvCacheDType::fp8_ds_mla;
+    const GoldenResult result = golden(c, -1);
+    std::printf("%-28s fp8_ds_mla: tokens %d/%d  logits %.2g, median %.2g\n", name, result.right,
+                result.decided, result.worst, result.median);
+    EXPECT_LT(result.median, 0.7);
+    const auto requests = mixed_requests(24, 9);
+    std::vector<Answers> want;
+    {
+      const auto engine = open(c);
+      ASSERT_NE(engine, nullptr);
+      EXPECT_EQ(engine->info().kv_dtype, KvCacheDType::fp8_ds_mla);
+      want = run(*engine, requests, true);
+    }
+    c.max_batched_tokens = 48;
+    const auto engine = open(c);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(run(*engine, requests, false), want) << name;
+  }
+}
 
 /// Embeddings of texts together, and alone on another engine: the CPU's values, and the same bits.
 TEST_F(EngineOnGpu, EmbeddingsAreTheCpus) {

@@ -20,6 +20,7 @@
 #include "kernels/cuda/sample/sample.h"
 #include "ops/cpu_ops.h"
 #include "ops/cuda/activate.h"
+#include "ops/gpu_indexer.h"
 #include "ops/heads.h"
 #include "tensor/buffer.h"
 
@@ -473,6 +474,7 @@ class CudaOps final : public Ops {
   Status choose_keys(const IndexInput& in, const Tensor& chosen, Stream& stream) override {
     const int64_t rows = in.q.size(0), heads = in.q.size(1), dim = in.q.size(2);
     if (rows == 0) return {};
+    static_assert(cuda::kIndexDim == kGpuIndexDim && cuda::kMostIndexHeads == kGpuIndexHeads);
     if (dim != cuda::kIndexDim || heads > cuda::kMostIndexHeads)
       return unsupported("an indexer of " + std::to_string(heads) + " heads of " + std::to_string(dim) +
                          " elements; on a GPU up to " + std::to_string(cuda::kMostIndexHeads) + " of " +
