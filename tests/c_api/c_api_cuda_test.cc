@@ -211,7 +211,9 @@ TEST_F(CApiCuda, ListsOfKeysAreTheCpus) {
   constexpr int kMlaHeads = 20, kRecord = 576, kLatent = 512, kTopk = 70, kMlaPage = 64, kMlaPages = 8;
   const fovea_limits limits = {sizeof(fovea_limits), 2, 16, 400, 300, 0, FOVEA_TUNE_FOR_LIMITS};
   for (const bool bytes : {false, true}) {
-    fovea_attention_spec spec = make_spec();
+    fovea_attention_spec spec = {};
+    fovea_attention_spec_init(&spec);
+    spec.size = sizeof(spec), spec.dtype = kBf16;
     spec.num_heads = kMlaHeads, spec.num_kv_heads = 1, spec.head_dim = kRecord, spec.v_head_dim = kLatent;
     spec.page_size = kMlaPage, spec.mla = 1, spec.sparse_topk = kTopk, spec.scale = 0.07f;
     if (bytes) spec.kv_dtype = "fp8_ds_mla";
@@ -235,7 +237,9 @@ TEST_F(CApiCuda, ListsOfKeysAreTheCpus) {
     for (const int phase : {FOVEA_DECODE, FOVEA_PREFILL}) {
       const int rows = phase == FOVEA_DECODE ? 2 : 9;
       HostTensor q_rows(kBf16, {rows, kMlaHeads, kRecord}), lists(kI32, {rows, kTopk}), offsets(kI32, {3}),
-          lens(kI32, {2});
+          lens(kI32, {2}), out_rows(kBf16, {rows, kMlaHeads, kLatent}), lse_rows(kF32, {rows, kMlaHeads});
+      for (HostTensor* result : {&out_rows, &lse_rows})
+        std::memset(result->as<unsigned char>(), 0xff, result->bytes());  // NaN
       fill(q_rows, 9);
       const int lengths[] = {250, 40};
       for (int row = 0; row < rows; ++row)
@@ -247,8 +251,7 @@ TEST_F(CApiCuda, ListsOfKeysAreTheCpus) {
       lens.as<int32_t>()[0] = lengths[0], lens.as<int32_t>()[1] = lengths[1];
       Pair &q = pair(std::move(q_rows)), &chosen = pair(std::move(lists)),
            &q_offsets = pair(std::move(offsets)), &kv_lens = pair(std::move(lens)),
-           &out = pair(HostTensor(kBf16, {rows, kMlaHeads, kLatent})),
-           &lse = pair(HostTensor(kF32, {rows, kMlaHeads}));
+           &out = pair(std::move(out_rows)), &lse = pair(std::move(lse_rows));
       const auto run = [&](fovea_device device) {
         fovea_attention* attention = nullptr;
         EXPECT_EQ(last_error(fovea_attention_create(&spec, &limits, nullptr, device, 0, nullptr, &attention)),

@@ -147,13 +147,15 @@ TEST_P(Golden, Float32MatchesTransformers) {
   EXPECT_LT(result.worst, 1e-3);
 }
 
-/// Whether a model's indexer chooses fewer keys than its prompts have, for which a GPU has no kernels.
+/// Whether a model's indexer chooses fewer keys than its prompts have.
 bool chooses_keys(const std::string& model) {
   return read_json(fixtures() / model / "config.json").value("index_topk", 1 << 20) < 64;
 }
 
 TEST_P(Golden, SixteenBitsMatchTransformers) {
-  if (chooses_keys(GetParam())) GTEST_SKIP() << "SKIPPED: no kernel on a GPU attends to chosen keys";
+  if (chooses_keys(GetParam()))
+    GTEST_SKIP() << "SKIPPED: rounding to 16 bits chooses other keys than transformers does in 32; "
+                    "SparseModel.GivesTheCpusLogits compares the model with the CPU";
   if (const int rank = latent_rank(GetParam()); rank > 0 && rank != 512)
     GTEST_SKIP() << "SKIPPED: no kernel on a GPU has latents of " << rank;
   for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -294,31 +296,6 @@ INSTANTIATE_TEST_SUITE_P(Models, Bits,
                                            "deepseekv3_mla4_bf16", "deepseekv32_topk16_mla4_bf16",
                                            "glmdsa_topk16_mla4_bf16"),
                          [](const auto& model) { return std::string(model.param); });
-
-/// Records of bytes, and index keys of codes: near transformers' logits, and the same bits alone and
-/// together.
-TEST_F(EngineOnGpu, SparseRecordsOfBytes) {
-  for (const char* name : {"deepseekv32_topk16_mla4_bf16", "glmdsa_topk16_mla4_bf16"}) {
-    EngineConfig c = config(name);
-    c.kv_cache_dtype = KvCacheDType::fp8_ds_mla;
-    const GoldenResult result = golden(c, -1);
-    std::printf("%-28s fp8_ds_mla: tokens %d/%d  logits %.2g, median %.2g\n", name, result.right,
-                result.decided, result.worst, result.median);
-    EXPECT_LT(result.median, 0.7);
-    const auto requests = mixed_requests(24, 9);
-    std::vector<Answers> want;
-    {
-      const auto engine = open(c);
-      ASSERT_NE(engine, nullptr);
-      EXPECT_EQ(engine->info().kv_dtype, KvCacheDType::fp8_ds_mla);
-      want = run(*engine, requests, true);
-    }
-    c.max_batched_tokens = 48;
-    const auto engine = open(c);
-    ASSERT_NE(engine, nullptr);
-    EXPECT_EQ(run(*engine, requests, false), want) << name;
-  }
-}
 
 /// Embeddings of texts together, and alone on another engine: the CPU's values, and the same bits.
 TEST_F(EngineOnGpu, EmbeddingsAreTheCpus) {
