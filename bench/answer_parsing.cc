@@ -55,6 +55,7 @@ int main() {
       {"kimi_k2", ToolFormat::kimi_k2,
        R"(<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"s": ")",
        words, R"("}<|tool_call_end|>)"},
+      {"gemma", ToolFormat::gemma, "<|tool_call>call:f{s:<|\"|>", words, "<|\"|>}<tool_call|>"},
       {"qwen3_coder", ToolFormat::qwen3_coder, "<tool_call><function=f><parameter=s>\n", words,
        "\n</parameter></function></tool_call>"},
   };

@@ -53,7 +53,7 @@ Result<CompiledConstraint> ConstraintCompiler::compile(const OutputConstraint& c
   }
   out.form = *std::move(form);
   if (!constraint.after.empty() && !constraint.after_begin.empty()) {
-    FOVEA_TRY(free, compile(opening({constraint.after_begin}, "[ \\t\\r\\n]*")));
+    FOVEA_TRY(free, compile(opening({constraint.after_begin}, "[ \\t\\r\\n]{0,2}")));
     out.free = std::move(free);
   }
   if (!constraint.instead.empty()) {

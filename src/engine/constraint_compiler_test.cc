@@ -116,7 +116,10 @@ TEST_F(ConstraintCompilerTest, TheReasoningMayBeLeftOut) {
     EXPECT_TRUE(has(*constraint, id('"')));
     EXPECT_FALSE(has(*constraint, id('<')));
     constraint->roll_back(3);
-    say(*constraint, " <think");
+    say(*constraint, "  ");
+    EXPECT_FALSE(has(*constraint, id(' ')));  // not for ever
+    constraint->roll_back(1);
+    say(*constraint, "<think");
     EXPECT_TRUE(has(*constraint, id('>')));
     EXPECT_FALSE(has(*constraint, id('x')));
     say(*constraint, ">");

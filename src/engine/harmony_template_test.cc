@@ -9,7 +9,7 @@ namespace fovea {
 namespace {
 
 constexpr const char* kTools =
-    R"([{"type":"function","function":{"name":"weather","description":"Of a city.\nNow.",
+    R"([{"type":"function","function":{"name":"weather","description":"The weather there.\nNow.",
   "parameters":{"type":"object","properties":{"city":{"type":"string","description":"Its name"},
   "unit":{"type":"string","enum":["C","F"],"default":"C"},"days":{"type":["integer","null"]},
   "more":{"type":"array","items":{"type":"object","properties":{"x":{"type":"number"},"y":{}},"required":["x"]}}},
@@ -69,7 +69,7 @@ TEST(HarmonyTemplate, ToolsCallsAndResults) {
       begin("medium", true) +
           "<|start|>developer<|message|># Instructions\n\nD\n\n# Tools\n\n## functions\n\nnamespace "
           "functions "
-          "{\n\n// Of a city.\n// Now.\ntype weather = (_: {\n// Its name\ncity: string,\nunit?: \"C\" | "
+          "{\n\n// The weather there.\n// Now.\ntype weather = (_: {\n// Its name\ncity: string,\nunit?: \"C\" | "
           "\"F\", // "
           "default: C\ndays?: number | null,\nmore?: {\nx: number, y?: any\n}[],\n}) => any;\n\ntype now = "
           "() => "

@@ -35,19 +35,13 @@ ApiResult<ConversationRequest> parse_conversation(
   fields.close(false);
   if (auto error = fields.outcome(UnknownFields::ignored)) return *std::move(error);
   out.ignored = fields.unknown();
-  if (out.common.sampling.constraint &&
-      (out.tools.choice == ToolRequest::Choice::required || out.tools.choice == ToolRequest::Choice::named))
-    return bad_request(
-        "tool_choice asks for calls, and the request also asks for a form of the answer; leave one of them "
-        "out",
-        "tool_choice");
   if (auto error = check_generation(out.common, options.max_logprobs)) return *std::move(error);
   return out;
 }
 
 void read_conversation_sampling(Fields& fields, GenerationRequest& out) {
   SamplingParams& sampling = out.sampling;
-  fields.read("temperature", sampling.temperature);
+  read_temperature(fields, sampling);
   fields.read("top_p", sampling.top_p);
   fields.read("top_k", sampling.top_k, -1);
   fields.read("min_p", sampling.min_p);

@@ -47,9 +47,7 @@ void read_bias(Fields& fields, SamplingParams& out) {
 }
 
 void read_sampling(Fields& fields, SamplingParams& out) {
-  fields.read("temperature", out.temperature);
-  if (out.temperature > kMaxTemperature)
-    if (const Json* given = fields.find("temperature")) fields.refuse("temperature", *given, "0 to 2");
+  read_temperature(fields, out);
   fields.read("top_p", out.top_p);
   fields.read("top_k", out.top_k, -1);
   fields.read("min_p", out.min_p);
@@ -92,6 +90,12 @@ ApiError named(const Error& error) {
 }
 
 }  // namespace
+
+void read_temperature(Fields& fields, SamplingParams& out) {
+  fields.read("temperature", out.temperature);
+  if (out.temperature > kMaxTemperature)
+    if (const Json* given = fields.find("temperature")) fields.refuse("temperature", *given, "0 to 2");
+}
 
 void read_generation(Fields& fields, const SamplingParams& defaults, GenerationRequest& out) {
   out.sampling = defaults;

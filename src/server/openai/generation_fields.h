@@ -5,6 +5,9 @@
 
 namespace fovea::openai {
 
+/// "temperature", with OpenAI's limit.
+void read_temperature(Fields& fields, SamplingParams& out);
+
 /// Reads all shared fields except logprobs, whose form differs. check_generation() checks the values.
 void read_generation(Fields& fields, const SamplingParams& defaults, GenerationRequest& out);
 

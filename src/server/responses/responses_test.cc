@@ -68,6 +68,7 @@ TEST(ResponsesRequest, WhatNeedsStoredAnswersIsRefusedByName) {
   EXPECT_EQ(param_of(R"("input": [{"type": "function_call", "name": "f", "arguments": "[1]"}])"),
             "input[0].arguments");
   EXPECT_EQ(param_of(R"("input": [])"), "input");
+  EXPECT_EQ(param_of(R"("input": "x", "temperature": 3)"), "temperature");
   std::string deep = "{}";
   for (int i = 0; i < 97; ++i)
     deep = "{\\\"a\\\": " + deep + "}";
@@ -91,6 +92,10 @@ TEST(ResponsesRequest, ToolsFormsAndEffort) {
   EXPECT_EQ(tools[0]["function"]["name"], "c");
   EXPECT_EQ(Json::parse(chat.chat.template_kwargs)["reasoning_effort"], "high");
   EXPECT_EQ(Json::parse(request->echo.tools).size(), 3U);
+  // A form of text beside calls that are asked for is no error: such an answer has no text.
+  EXPECT_TRUE(parse_responses(R"({"input": "x", "tools": [{"type": "function", "name": "a"}],
+      "tool_choice": "required", "text": {"format": {"type": "json_object"}}})",
+                              {}));
   const auto form = parse_responses(
       R"({"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "strict": true,
       "schema": {"type": "object"}}}})",
