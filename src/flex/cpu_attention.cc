@@ -44,7 +44,7 @@ struct Layout {
     scores = floats(int64_t{kTileRows} * kStrip);
     out = floats(kTileRows * dvp);
     max = floats(kTileRows);
-    sums = floats(kTileRows * kSumLanes);
+    sums = floats(int64_t{kTileRows} * kSumLanes);
     alpha = floats(kTileRows);
     seen = take(program.mask ? kTileRows * kStripBytes : 0);
     mask = take(registers(program.mask));
@@ -190,10 +190,11 @@ class TileRun {
     k_.scores(floats(l.q), floats(l.keys_transposed), c_.spec.head_dim, l.dp, tile_.count, c_.spec.scale,
               floats(l.scores));
     if (c_.score) c_.score->start_keys(k_, l_.buffers, first, registers(l.score));
-    for (int r = 0; r < tile_.count; ++r) {
+    for (int64_t r = 0; r < tile_.count; ++r) {
       float* s = floats(l.scores) + r * kStrip;
       if (c_.score) {
-        const std::byte* changed = c_.score->run_row(k_, l_.buffers, r, s, registers(l.score));
+        const std::byte* changed =
+            c_.score->run_row(k_, l_.buffers, static_cast<int>(r), s, registers(l.score));
         std::copy_n(reinterpret_cast<const float*>(changed), kStrip, s);
       }
       if (masked || keys < kStrip) k_.hide(s, masked ? seen(r) : nullptr, keys);
@@ -205,7 +206,7 @@ class TileRun {
       accumulate_seen();
   }
 
-  int32_t* seen(int row) const {
+  int32_t* seen(int64_t row) const {
     return reinterpret_cast<int32_t*>(scratch_ + c_.layout.seen) + row * kStrip;
   }
 
@@ -266,7 +267,7 @@ class TileRun {
   void finish() {
     const Layout& l = c_.layout;
     const int64_t token = c_.meta.q_offsets[static_cast<size_t>(tile_.b)];
-    for (int r = 0; r < tile_.count; ++r) {
+    for (int64_t r = 0; r < tile_.count; ++r) {
       float* out = floats(l.out) + r * l.dvp;
       const float max = floats(l.max)[r], total = k_.total(floats(l.sums) + r * kSumLanes);
       const bool none = max == kMinusInf && total == 0.0f;

@@ -71,14 +71,14 @@ FOVEA_INLINE void score_block(const float* q, const float* keys, int d, int64_t 
   for (int i = 0; i < d; ++i) {
     const Vec a = load(keys + int64_t{i} * kStrip), b = load(keys + int64_t{i} * kStrip + kLanes);
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < kRows; ++r) {
       const Vec x = set1(q[r * dp + i]);
       sum[r][0] = fma(x, a, sum[r][0]);
       sum[r][1] = fma(x, b, sum[r][1]);
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < kRows; ++r) {
     store(s + r * kStrip, sum[r][0] * set1(scale));
     store(s + r * kStrip + kLanes, sum[r][1] * set1(scale));
   }
@@ -86,7 +86,7 @@ FOVEA_INLINE void score_block(const float* q, const float* keys, int d, int64_t 
 
 inline void scores(const float* q, const float* keys, int d, int64_t dp, int rows, float scale, float* s) {
   for (int j = 0; j < kStrip; j += 2 * Vec::kLanes) {
-    int r = 0;
+    int64_t r = 0;
     for (; r + 4 <= rows; r += 4)
       score_block<4>(q + r * dp, keys + j, d, dp, scale, s + r * kStrip + j);
     for (; r < rows; ++r)
@@ -145,34 +145,34 @@ FOVEA_INLINE void value_block(const float* p, const float* values, const float* 
   constexpr int kVecs = 4;
   Vec sum[kRows][kVecs];
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
+  for (int64_t r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < kVecs; ++c)
+    for (int64_t c = 0; c < kVecs; ++c)
       sum[r][c] = load(o + r * dvp + c * kLanes) * set1(alpha[r]);
   for (int j = 0; j < kStrip; ++j) {
     Vec v[kVecs];
 #pragma GCC unroll 4
-    for (int c = 0; c < kVecs; ++c)
+    for (int64_t c = 0; c < kVecs; ++c)
       v[c] = load(values + j * dvp + c * kLanes);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < kRows; ++r) {
       const Vec x = set1(p[r * kStrip + j]);
 #pragma GCC unroll 4
-      for (int c = 0; c < kVecs; ++c)
+      for (int64_t c = 0; c < kVecs; ++c)
         sum[r][c] = fma(x, v[c], sum[r][c]);
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
+  for (int64_t r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < kVecs; ++c)
+    for (int64_t c = 0; c < kVecs; ++c)
       store(o + r * dvp + c * kLanes, sum[r][c]);
 }
 
 inline void accumulate(const float* p, const float* values, const float* alpha, int64_t dvp, int rows,
                        float* o) {
-  for (int64_t d = 0; d < dvp; d += 4 * Vec::kLanes) {
-    int r = 0;
+  for (int64_t d = 0; d < dvp; d += int64_t{4} * Vec::kLanes) {
+    int64_t r = 0;
     for (; r + 4 <= rows; r += 4)
       value_block<4>(p + r * kStrip, values + d, alpha + r, dvp, o + r * dvp + d);
     for (; r < rows; ++r)

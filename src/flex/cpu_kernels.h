@@ -10,7 +10,7 @@
 namespace fovea::flex {
 
 inline constexpr int kStrip = 128;  ///< lanes of a strip; keys of a block
-inline constexpr size_t kStripBytes = kStrip * 4;
+inline constexpr size_t kStripBytes = size_t{kStrip} * 4;
 inline constexpr int kTileRows = 64;  ///< (query row, query head) pairs of one KV head
 inline constexpr int kPad = 64;       ///< floats; head sizes are rounded up to it in scratch memory
 

@@ -156,9 +156,9 @@ GpuLaunch gpu_launch(const GpuVariant& v) {
     const auto d = static_cast<size_t>(v.head_dim), dv = static_cast<size_t>(v.v_head_dim);
     return {256, 4 * (kGpuRows * d + kStep * (d + 1) + kStep * dv + kGpuRows * kStep)};
   }
-  const auto d = static_cast<size_t>(round_up_16(v.head_dim) + 8),
-             dv = static_cast<size_t>(round_up_16(v.v_head_dim) + 8);
-  return {128, 2 * (kGpuRows * d + 2 * kGpuKeys * d + 2 * kGpuKeys * dv)};
+  const size_t d = static_cast<size_t>(round_up_16(v.head_dim)) + 8,
+               dv = static_cast<size_t>(round_up_16(v.v_head_dim)) + 8;
+  return {128, 2 * (kGpuRows * d + size_t{2} * kGpuKeys * (d + dv))};
 }
 
 std::string gpu_source(const Program& program, const GpuVariant& v) {

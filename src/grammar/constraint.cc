@@ -44,8 +44,10 @@ bool Constraint::allows(std::string_view text) {
   const std::lock_guard lock(mutex_);
   make_room();
   State state = automaton_.start();
-  for (const char c : text)
-    if ((state = automaton_.next(state, static_cast<uint8_t>(c))) == Automaton::kDead) return false;
+  for (const char c : text) {
+    state = automaton_.next(state, static_cast<uint8_t>(c));
+    if (state == Automaton::kDead) return false;
+  }
   return automaton_.accepts(state);
 }
 
@@ -229,9 +231,10 @@ bool Matcher::accept_text(std::string_view text) {
 
 bool Matcher::step(std::string_view bytes) {
   Automaton::State state = state_;
-  for (const char c : bytes)
-    if ((state = constraint_->automaton_.next(state, static_cast<uint8_t>(c))) == Automaton::kDead)
-      return false;
+  for (const char c : bytes) {
+    state = constraint_->automaton_.next(state, static_cast<uint8_t>(c));
+    if (state == Automaton::kDead) return false;
+  }
   steps_.push_back({state_, static_cast<uint32_t>(bytes.size())});
   state_ = state;
   text_ += bytes;

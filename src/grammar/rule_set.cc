@@ -74,8 +74,8 @@ void RuleSet::unroll(size_t rule) {
   RuleNode loop = RuleNode::times(RuleNode::of(Kind::choice, std::move(again)), 0, kNoLimit);
   RuleNode end = RuleNode::of(Kind::choice, std::move(ends));
   std::vector<RuleNode> parts;
-  parts.push_back(side > 0 ? std::move(loop) : std::move(end));
-  parts.push_back(side > 0 ? std::move(end) : std::move(loop));
+  parts.push_back(std::move(loop));
+  parts.insert(side > 0 ? parts.end() : parts.begin(), std::move(end));
   bodies_[rule] = RuleNode::of(Kind::sequence, std::move(parts));
 }
 

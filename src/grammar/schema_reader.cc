@@ -102,7 +102,8 @@ std::optional<std::string> unescape_pointer(std::string_view token) {
   std::string out;
   for (size_t i = 0; i < token.size(); ++i) {
     if (token[i] == '~') {
-      if (++i == token.size() || (token[i] != '0' && token[i] != '1')) return std::nullopt;
+      ++i;
+      if (i == token.size() || (token[i] != '0' && token[i] != '1')) return std::nullopt;
       out += token[i] == '0' ? '~' : '/';
     } else if (token[i] == '%' && i + 2 < token.size()) {
       out += static_cast<char>(std::stoi(std::string(token.substr(i + 1, 2)), nullptr, 16));

@@ -132,9 +132,11 @@ Result<std::string> file_digest(const std::string& path, bool as_git) {
   if (!file) return io_error(path + ": cannot be read: " + std::strerror(errno));
   Digest digest(as_git ? Digest::Kind::sha1 : Digest::Kind::sha256);
   if (as_git) {
-    std::fseek(file.get(), 0, SEEK_END);
+    if (std::fseek(file.get(), 0, SEEK_END) != 0)
+      return io_error(path + ": cannot be read: " + std::strerror(errno));
     digest.add("blob " + std::to_string(std::ftell(file.get())) + std::string(1, '\0'));
-    std::rewind(file.get());
+    if (std::fseek(file.get(), 0, SEEK_SET) != 0)
+      return io_error(path + ": cannot be read: " + std::strerror(errno));
   }
   std::vector<char> buffer(1 << 20);
   while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get()))

@@ -63,10 +63,21 @@ std::string what_else(std::string_view name) {
     return "adapts the embedding, which is not supported; train without embed_tokens";
   if (name.find("modules_to_save") != name.npos || name.find("lora_") == name.npos)
     return "is a whole weight or bias (modules_to_save, bias), which is not supported; merge the adapter "
-           "into "
-           "the model with PEFT";
+           "into the model with PEFT";
   return "is not a matrix of a LoRA adapter; names are base_model.model.MODULE.lora_A.weight and "
          "...lora_B.weight";
+}
+
+/// Takes a decimal number below `limit` and the dot behind it.
+std::optional<int> take_number(std::string_view& rest, int64_t limit) {
+  const size_t dot = rest.find('.');
+  if (dot == 0 || dot == rest.npos || (rest[0] == '0' && dot != 1)) return std::nullopt;
+  int number = 0;
+  const char* const first = rest.data();
+  const auto [end, error] = std::from_chars(first, first + dot, number);
+  if (error != std::errc() || end != first + dot || number < 0 || number >= limit) return std::nullopt;
+  rest.remove_prefix(dot + 1);
+  return number;
 }
 
 /// The module of an expert, such as "experts.3.gate_proj", in the block of a layer's experts.
@@ -83,12 +94,9 @@ std::optional<Place> find_expert(std::string_view rest, const LoraShape& shape, 
     constexpr std::string_view kExperts = "experts.";
     if (!rest.starts_with(kExperts)) return std::nullopt;
     rest.remove_prefix(kExperts.size());
-    const char* const last = rest.data() + rest.size();
-    const auto [end, error] = std::from_chars(rest.data(), last, place.expert);
-    if (error != std::errc() || end == last || *end != '.' || place.expert < 0 ||
-        place.expert >= shape.experts || (rest[0] == '0' && end != rest.data() + 1))
-      return std::nullopt;
-    rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+    const auto expert = take_number(rest, shape.experts);
+    if (!expert) return std::nullopt;
+    place.expert = *expert;
   }
   const auto at = [&](LoraSite site, int64_t first, int64_t n, int64_t k) {
     place.site = site, place.first_output = first, place.n = n, place.k = k;
@@ -107,13 +115,11 @@ std::optional<Place> find_place(const std::string& module, const LoraShape& shap
   for (const std::string_view prefix :
        {"model.layers.", "language_model.model.layers.", "model.language_model.layers."})
     if (!found && rest.starts_with(prefix)) rest.remove_prefix(prefix.size()), found = true;
-  if (!found || rest.empty() || (rest[0] == '0' && rest.size() > 1 && rest[1] != '.')) return std::nullopt;
+  if (!found) return std::nullopt;
+  const auto layer = take_number(rest, static_cast<int64_t>(shape.dense_mlp.size()));
+  if (!layer) return std::nullopt;
   Place place;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), place.layer);
-  if (error != std::errc() || place.layer < 0 || end == rest.data() + rest.size() || *end != '.' ||
-      static_cast<size_t>(place.layer) >= shape.dense_mlp.size())
-    return std::nullopt;
-  rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+  place.layer = *layer;
 
   const auto is = [&](const std::string& name) { return rest == name; };
   const std::string attention = "self_attn.", mlp = shape.mlp_name + ".";

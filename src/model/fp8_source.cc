@@ -149,7 +149,7 @@ class Fp8Source final : public WeightSource {
 class DummyFp8Source final : public WeightSource {
  public:
   DummyFp8Source(std::vector<DummyRows> parts, int64_t n, int64_t k, bool blocks,
-                 std::shared_ptr<const DummyWeights> dummy)
+                 const std::shared_ptr<const DummyWeights>& dummy)
       : WeightSource(n, k, dummy->dtype()),
         blocks_(blocks),
         values_(dummy_source(std::move(parts), k, dummy)) {}

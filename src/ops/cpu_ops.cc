@@ -75,7 +75,7 @@ void mask_groups(const RouteRule& rule, std::vector<float>& choice) {
   const int size = rule.num_experts / rule.groups, best = std::min(rule.group_best, size);
   std::vector<float> worth(static_cast<size_t>(rule.groups));
   std::vector<int32_t> ids(static_cast<size_t>(std::max(best, rule.top_groups)));
-  for (int g = 0; g < rule.groups; ++g) {
+  for (int64_t g = 0; g < rule.groups; ++g) {
     const float* first = choice.data() + g * size;
     largest(first, size, best, ids.data());
     float& sum = worth[static_cast<size_t>(g)];
@@ -84,7 +84,7 @@ void mask_groups(const RouteRule& rule, std::vector<float>& choice) {
   }
   largest(worth.data(), rule.groups, rule.top_groups, ids.data());
   const auto end = ids.begin() + rule.top_groups;
-  for (int g = 0; g < rule.groups; ++g)
+  for (int64_t g = 0; g < rule.groups; ++g)
     if (std::find(ids.begin(), end, g) == end) std::fill_n(choice.begin() + g * size, size, -INFINITY);
 }
 

@@ -23,7 +23,7 @@ float power_of_two_from(float x) {
 
 void store_ds_mla(const float* x, int rank, int rope, std::byte* record) {
   constexpr float kLeast = 1e-4f;
-  for (int group = 0; group < rank / kDsMlaGroup; ++group) {
+  for (int64_t group = 0; group < rank / kDsMlaGroup; ++group) {
     const float* in = x + group * kDsMlaGroup;
     float most = 0;
     for (int c = 0; c < kDsMlaGroup; ++c)
@@ -31,7 +31,7 @@ void store_ds_mla(const float* x, int rank, int rope, std::byte* record) {
     const float scale = power_of_two_from(std::max(most / kE4m3Max, kLeast));
     for (int c = 0; c < kDsMlaGroup; ++c)
       record[group * kDsMlaGroup + c] = std::byte{float_to_e4m3(in[c] / scale)};
-    std::memcpy(record + ds_mla_scales(rank) + group * int64_t{4}, &scale, sizeof scale);
+    std::memcpy(record + ds_mla_scales(rank) + group * 4, &scale, sizeof scale);
   }
   for (int c = 0; c < rope; ++c) {
     const uint16_t bits = float_to_bf16(x[rank + c]);

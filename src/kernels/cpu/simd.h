@@ -528,7 +528,7 @@ FOVEA_INLINE Vec reduce_add_all(const Vec (&a)[Vec::kLanes]) {
   // one.
   __m512 h[8], q[4];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // inputs in the order that the two in-lane steps below undo
+  for (int64_t i = 0; i < 8; ++i) {  // inputs in the order that the two in-lane steps below undo
     const __m512 x = a[8 * (i % 2) + i / 2].v, y = a[8 * (i % 2) + 4 + i / 2].v;
     h[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xff00, x, y), _mm512_shuffle_f32x4(x, y, 0x4e));
   }

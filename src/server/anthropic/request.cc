@@ -9,9 +9,7 @@
 namespace fovea::anthropic {
 namespace {
 
-using openai::ApiError;
 using openai::ApiResult;
-using openai::bad_request;
 using openai::ConversationRequest;
 using openai::Fields;
 using openai::Turn;

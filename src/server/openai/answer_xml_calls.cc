@@ -95,7 +95,8 @@ std::string AnswerParser::value_types() const {
 /// A value as JSON, if it is not streamed: what it says, if the schema allows that type, else a string, if it
 /// allows that.
 std::string AnswerParser::typed(const std::string& value) const {
-  const std::string types = " " + value_types() + " ", text(without_space(value));
+  const std::string types = " " + value_types() + " ";
+  std::string text(without_space(value));
   const auto allows = [&](std::string_view type) {
     return types.find(" " + std::string(type) + " ") != std::string::npos;
   };

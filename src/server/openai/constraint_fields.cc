@@ -168,7 +168,7 @@ class Reader {
     tag("structural_tag", options);
     bool object = false;
     if (options.read("json_object", object) && object) begin(options, "json_object", Kind::json_object);
-    std::string white_space, unused;
+    std::string white_space;
     if (options.read("whitespace_pattern", white_space)) out_.white_space = white_space;
     bool compact = false, fallback = false;
     if (options.read("disable_any_whitespace", compact) && compact) out_.white_space = "";
