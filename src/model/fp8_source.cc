@@ -230,11 +230,11 @@ std::shared_ptr<const WeightSource> fp8_source(std::vector<Fp8Part> parts, int64
 }
 
 std::shared_ptr<const WeightSource> dummy_fp8_source(std::vector<DummyRows> parts, int64_t k, bool blocks,
-                                                     std::shared_ptr<const DummyWeights> dummy) {
+                                                     const std::shared_ptr<const DummyWeights>& dummy) {
   int64_t n = 0;
   for (const DummyRows& part : parts)
     n += part.rows;
-  return std::make_shared<DummyFp8Source>(std::move(parts), n, k, blocks, std::move(dummy));
+  return std::make_shared<DummyFp8Source>(std::move(parts), n, k, blocks, dummy);
 }
 
 }  // namespace fovea

@@ -27,6 +27,6 @@ std::shared_ptr<const WeightSource> fp8_source(std::vector<Fp8Part> parts, int64
 
 /// Random e4m3 matrices with a scale for each output, or for blocks; stacked in order.
 std::shared_ptr<const WeightSource> dummy_fp8_source(std::vector<DummyRows> parts, int64_t k, bool blocks,
-                                                     std::shared_ptr<const DummyWeights> dummy);
+                                                     const std::shared_ptr<const DummyWeights>& dummy);
 
 }  // namespace fovea

@@ -29,9 +29,9 @@ std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
 
 constexpr uint64_t kSeeds = 400;
 #ifdef FOVEA_SANITIZED
-constexpr uint64_t kRunSeeds = kSeeds / 8;
+constexpr uint64_t kRunSeeds = kSeeds / 8, kIsaSeeds = 25;
 #else
-constexpr uint64_t kRunSeeds = kSeeds;
+constexpr uint64_t kRunSeeds = kSeeds, kIsaSeeds = 100;
 #endif
 
 AttentionSpec plain_spec(int heads, int kv_heads, int head_dim) {
@@ -94,7 +94,7 @@ TEST(AttentionProperty, OnEveryInstructionSet) {
   for (const auto* entry : cpu_backends()) {
     const auto backend = entry->create();
     each_isa(*entry->info, [&] {
-      const auto [first, last] = seeds(100);
+      const auto [first, last] = seeds(kIsaSeeds);
       for (uint64_t seed = first; seed < last; ++seed) {
         const Problem problem = random_problem(seed, entry->info->capability);
         EXPECT_EQ(conform(*backend, problem, layout_for(*entry->info, seed, problem.spec), pool), "")

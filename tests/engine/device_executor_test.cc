@@ -20,6 +20,7 @@
 #include "tests/engine/fixture.h"
 #include "tests/engine/recorded_drafter.h"
 #include "tests/engine/watched_drafts.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_dir.h"
 
 namespace fovea {
@@ -116,7 +117,7 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
     texts.back().insert(texts.back().end(), want[i].ids.begin(), want[i].ids.end());
   }
   int64_t preemptions = 0, replays = 0;
-  for (const double right : {1.0, 0.8, 0.0})
+  for (const double right : test::cases({1.0, 0.0, 0.8}, 1))
     for (const Config& base :
          {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6, 8, 16, 24}},
           Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6, 29}, 64, 30}}) {
@@ -344,7 +345,7 @@ TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
   for (const Config& base :
        {Config{}, Config{kAhead, {}}, Config{kOneByOne}, Config{kAhead, {3}, 17, 400, true},
         Config{kAhead, {2, 6}, 64, 30, false, 60, 2}, Config{kAhead, {1, 2, 4, 6}, 9, 30, true}})
-    for (const int slots : {1, 2, 5}) {
+    for (const int slots : test::cases({1, 5, 2}, 1)) {
       Config setup = base;
       setup.adapters = all;
       setup.lora_slots = slots;
