@@ -54,7 +54,7 @@ void add_answer_flags(CLI::App& app, ServeFlags& f) {
          "--tool-call-parser", f.tool_call_parser,
          "How the model writes tool calls: auto (as its chat template shows), none, hermes, llama3_json, "
          "pythonic, mistral, qwen3_coder, deepseek_v3, deepseek_v31, deepseek_v32, kimi_k2, glm4, "
-         "minimax, gemma or harmony")
+         "minimax, gemma, functiongemma or harmony; other servers' names too")
       ->capture_default_str();
   app.add_option("--reasoning-parser", f.reasoning_parser,
                  "How the model marks its reasoning: auto, none, qwen3, deepseek_r1, glm45, kimi_k2, "

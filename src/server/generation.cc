@@ -74,9 +74,11 @@ Generation::Generation(std::shared_ptr<Reply> reply, std::shared_ptr<Admission::
       choice.text_offset = characters(prompt.text);
       choice.echoed = choice.wants_logprobs;
     }
-    if (request_.format)
+    if (request_.format) {
       parsers_.push_back(std::make_unique<openai::AnswerParser>(
           *request_.format, [format = request_.format->tools] { return new_call_id(format); }));
+      counters_.push_back(openai::reasoning_parser(*request_.format));
+    }
     if (request_.return_token_ids || request_.prompt_logprobs || choice.echoed)
       choice.prompt_ids = prompt.read();
   }
@@ -319,11 +321,21 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
 openai::AnswerDelta Generation::split(size_t choice, const RequestOutput& output) {
   openai::AnswerParser& parser = *parsers_[choice];
   openai::AnswerDelta parts;
-  const bool before = parser.in_reasoning();
   parser.push(output.text, parts);
-  if (before || parser.in_reasoning()) usage_.reasoning_tokens += static_cast<int>(output.token_ids.size());
+  count_reasoning(choice, output);
   if (output.finish != FinishReason::none) parser.finish(parts);
   return parts;
+}
+
+void Generation::count_reasoning(size_t choice, const RequestOutput& output) {
+  auto& counter = counters_[choice];
+  for (size_t i = 0; counter && i < output.token_ids.size(); ++i) {
+    const bool before = counter->in_reasoning();
+    openai::AnswerDelta unused;
+    counter->push(core_.engine->token_bytes(output.token_ids[i]), unused);
+    if (before || counter->in_reasoning()) ++usage_.reasoning_tokens;
+    if (counter->past_reasoning()) counter.reset();
+  }
 }
 
 std::optional<ApiError> Generation::grow(size_t tokens) {

@@ -73,6 +73,7 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   std::optional<openai::ApiError> take(const Arrived& arrived, std::string& events);
   /// Splits an output's text, if answers are split, into what it adds.
   openai::AnswerDelta split(size_t choice, const RequestOutput& output);
+  void count_reasoning(size_t choice, const RequestOutput& output);
   void close();
   void fail(const openai::ApiError& error);
   /// Cancels the engine requests. Thread-safe.
@@ -103,7 +104,10 @@ class Generation final : public Job, public std::enable_shared_from_this<Generat
   const std::unique_ptr<openai::AnswerWriter> writer_;
   std::vector<openai::Choice> choices_;
   std::vector<std::unique_ptr<openai::AnswerParser>> parsers_;  // by choice; none = answers are not split
-  std::vector<bool> introduced_;                                // whether the choice's first event is sent
+  /// By choice: follows the reasoning token by token, as outputs may have several, whose number must not
+  /// depend on drafts; null = there is none, or it is over.
+  std::vector<std::unique_ptr<openai::AnswerParser>> counters_;
+  std::vector<bool> introduced_;  // whether the choice's first event is sent
   openai::Usage usage_;
   std::vector<int> cached_tokens_, completion_tokens_;  // for each prompt; for each choice
   int unfinished_ = 0;

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -190,6 +191,31 @@ class Pull(unittest.TestCase):
         Hub.no_ranges, Hub.cut = True, {"model.safetensors": [70_000]}
         folder = self.pull("org/demo")
         self.assertEqual(content(folder, "model.safetensors"), Hub.models["org/demo"]["model.safetensors"])
+
+    def test_a_terminal_shows_a_bar(self):
+        master, slave = os.openpty()
+        env = {**os.environ, "HF_HOME": self.home, "HF_ENDPOINT": f"http://127.0.0.1:{self.server.server_port}/"}
+        with subprocess.Popen([PROGRAM, "pull", "org/demo"], env=env, stdout=subprocess.DEVNULL, stderr=slave) as process:
+            os.close(slave)
+            shown = b""
+            while True:
+                try:
+                    part = os.read(master, 65536)
+                except OSError:  # the other side is closed
+                    part = b""
+                if not part:
+                    break
+                shown += part
+        os.close(master)
+        self.assertEqual(process.returncode, 0, shown)
+        bars = re.findall(rb"\r\[(#*)(\.*)\] (\d+)%  [\d.]+ [KM]?i?B of [\d.]+ MiB", shown)
+        self.assertTrue(bars, shown)
+        for done, left, percent in bars:
+            self.assertEqual(len(done) + len(left), 30)
+            self.assertLessEqual(abs(len(done) / 30 * 100 - int(percent)), 4)
+        self.assertEqual([int(percent) for _, _, percent in bars], sorted(int(percent) for _, _, percent in bars))
+        self.assertTrue(shown.split(b"\r")[-1].startswith(b"\x1b[K") or shown.endswith(b"\n"), "the bar is left behind")
+        self.assertNotIn(b"\r[", self.run_fovea("pull", "org/demo").stderr.encode())
 
     def test_wrong_content_is_refused(self):
         for name in ("config.json", "model.safetensors"):

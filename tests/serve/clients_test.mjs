@@ -12,7 +12,7 @@ import { metric, need, startServer, waitIdle } from "./server.mjs";
 
 const [program, goldens] = process.argv.slice(2);
 const openai = await need("openai");
-const { embed, embedMany, generateObject, generateText, jsonSchema, streamText, tool } = await need("ai");
+const { embed, embedMany, generateObject, generateText, jsonSchema, NoObjectGeneratedError, Output, streamText, tool } = await need("ai");
 const { createOpenAICompatible } = await need("@ai-sdk/openai-compatible");
 const OpenAI = openai.default;
 globalThis.File ??= File;  // Node 18, Debian 12's, has it in node:buffer only
@@ -88,6 +88,15 @@ describe("the demo model", () => {
       const { toolCalls, finishReason } = await generateText({ model: provider(model), tools: { weather }, toolChoice: "required", prompt: "Hi", maxOutputTokens: 60 });
       assert.equal(finishReason, "tool-calls");
       assert.ok(["Oslo", "Rome"].includes(toolCalls[0].input.city));
+      // A form beside tools that may be called: the model writes either.
+      const formed = createOpenAICompatible({ name: "fovea", baseURL: `${tools.url}/v1`, supportsStructuredOutputs: true });
+      let written;
+      for (let seed = 0; !written && seed < 30; seed++) {
+        const either = await generateText({ model: formed(model), tools: { weather }, output: Output.object({ schema: jsonSchema(parameters) }), prompt: "Hi", temperature: 1, seed, maxOutputTokens: 60 })
+          .catch((error) => assert.ok(NoObjectGeneratedError.isInstance(error) && error.text === "", `${error}`));  // a call that is none
+        if (either?.text) written = either.output;
+      }
+      assert.ok(["Oslo", "Rome"].includes(written?.city));
     } finally {
       await tools.stop();
     }

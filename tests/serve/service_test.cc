@@ -133,6 +133,37 @@ TEST_F(ServiceTest, StreamsAChat) {
   EXPECT_TRUE(idle());
 }
 
+/// Outputs may have several tokens, as with drafts: of each it is known whether it is reasoning.
+TEST_F(ServiceTest, CountsTheTokensOfTheReasoning) {
+  config_.reasoning_parser = "qwen3";
+  std::string said = "<think>hm</think>\nok";
+  StubEngine::Options options;
+  options.script = [&](const GenerateRequest&) {
+    RequestOutput output;
+    output.text = said;
+    output.token_ids.assign(said.begin(), said.end());  // a token is a byte
+    return output;
+  };
+  start(options);
+  const std::string chat = R"("messages": [{"role": "user", "content": "hi"}], "max_tokens": 99)";
+  const auto whole = post("/v1/chat/completions", "{" + chat + "}");
+  EXPECT_THAT(whole.body, HasSubstr(R"("content":"ok")"));
+  EXPECT_THAT(whole.body, HasSubstr(R"("reasoning":"hm","reasoning_content":"hm")"));
+  EXPECT_THAT(whole.body, HasSubstr(R"("completion_tokens":20)"));
+  // The last byte of the tag, two of the text, and the tag at the end.
+  EXPECT_THAT(whole.body, HasSubstr(R"("reasoning_tokens":11)"));
+  const auto hidden = post("/v1/chat/completions", "{\"include_reasoning\": false, " + chat + "}");
+  EXPECT_THAT(hidden.body, testing::Not(HasSubstr("hm")));
+  EXPECT_THAT(hidden.body, HasSubstr(R"("reasoning_tokens":11)"));
+  EXPECT_THAT(post("/v1/chat/completions",
+                   "{\"stream\": true, \"stream_options\": {\"include_usage\": true}, " + chat + "}")
+                  .body,
+              HasSubstr(R"("reasoning_tokens":11)"));
+  EXPECT_THAT(post("/v1/responses", R"({"input": "x"})").body, HasSubstr(R"("reasoning_tokens":11)"));
+  said = "no <think>hm</think>";
+  EXPECT_THAT(post("/v1/chat/completions", "{" + chat + "}").body, HasSubstr(R"("reasoning_tokens":0)"));
+}
+
 TEST_F(ServiceTest, ListsOfPromptsAndSeveralAnswersAreChoicesOfOne) {
   const auto seen =
       post("/v1/completions", R"({"model": "stub", "prompt": ["x", "yz"], "n": 2, "max_tokens": 2})");

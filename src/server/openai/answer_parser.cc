@@ -56,6 +56,17 @@ AnswerParser::AnswerParser(AnswerFormat format, std::function<std::string()> new
   if (format_.thinking && !format_.think_end.empty()) mode_ = Mode::reasoning;
 }
 
+std::unique_ptr<AnswerParser> reasoning_parser(const AnswerFormat& format) {
+  const bool harmony = format.tools == ToolFormat::harmony;
+  if (!harmony && format.think_end.empty()) return nullptr;
+  AnswerFormat only;
+  only.tools = harmony ? ToolFormat::harmony : ToolFormat::none;
+  only.think_begin = format.think_begin;
+  only.think_end = format.think_end;
+  only.thinking = format.thinking;
+  return std::make_unique<AnswerParser>(std::move(only), [] { return std::string("id"); });
+}
+
 void AnswerParser::push(std::string_view text, AnswerDelta& out) {
   buffer_ += text;
   while (step(false, out)) {

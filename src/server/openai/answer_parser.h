@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -108,6 +109,10 @@ class AnswerParser {
   /// The end of the answer: what was held back. An unfinished call keeps its arguments so far.
   void finish(AnswerDelta& out);
   int calls() const { return calls_; }
+  /// No reasoning can follow.
+  bool past_reasoning() const {
+    return format_.tools != ToolFormat::harmony && mode_ != Mode::start && mode_ != Mode::reasoning;
+  }
   bool in_reasoning() const {
     return mode_ == Mode::reasoning || (mode_ == Mode::message && recipient_ == "reasoning");
   }
@@ -198,6 +203,9 @@ class AnswerParser {
   enum class Loose : uint8_t { key, colon, value, after } loose_ = Loose::key;
   std::string string_end_;
 };
+
+/// A parser of the reasoning alone; null = the format has none.
+std::unique_ptr<AnswerParser> reasoning_parser(const AnswerFormat& format);
 
 /// The formats that a chat template shows: `calls` is a rendered conversation with a call of the tool
 /// `probe_tool` and reasoning.
