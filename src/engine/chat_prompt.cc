@@ -120,6 +120,26 @@ void name_reasoning(Json& messages, bool analysis) {
   }
 }
 
+/// Writes the arguments of calls as JSON text, as Python's json.dumps; true if there are any.
+bool write_arguments(Json& messages) {
+  static const auto writer = ChatTemplate::parse("{{ value | tojson }}");
+  bool any = false;
+  for (Json& message : *messages.array()) {
+    Json* calls = find(message, "tool_calls");
+    if (!calls || !calls->array()) continue;
+    for (Json& call : *calls->array()) {
+      Json* function = find(call, "function");
+      Json* arguments = function ? find(*function, "arguments") : nullptr;
+      if (!arguments || !arguments->object()) continue;
+      auto text = (*writer)->render(Json(Json::Object{{"value", *arguments}}));
+      if (!text) continue;
+      arguments->set(*std::move(text));
+      any = true;
+    }
+  }
+  return any;
+}
+
 /// Marks the end of the final message's text and cuts what the template emits after the mark, as transformers
 /// does for continue_final_message.
 class FinalMessage {
@@ -253,7 +273,12 @@ Result<std::string> ChatPrompt::render(const ChatRequest& request) const {
   set(variables, "tools", std::move(tools));
   set(variables, "documents", std::move(documents));
   set(variables, "add_generation_prompt", Json(request.add_generation_prompt));
-  FOVEA_TRY(prompt, chosen->program->render(Json(std::move(variables))));
+  Json all(std::move(variables));
+  auto rendered = chosen->program->render(all);
+  // Some templates add the arguments of calls to a text, as OpenAI's API has them.
+  if (!rendered && write_arguments(*find(all, "messages")))
+    if (auto other = chosen->program->render(all)) rendered = std::move(other);
+  FOVEA_TRY(prompt, std::move(rendered));
   if (request.continue_final_message) return final_message.cut(std::move(prompt));
   return prompt;
 }

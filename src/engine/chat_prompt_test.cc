@@ -160,6 +160,20 @@ TEST(ChatPrompt, ArgumentsReachTheTemplateAndBeatSpecialTokens) {
   EXPECT_EQ(prompt_of(dir, chat), "<B>FalseFalse");
 }
 
+TEST(ChatPrompt, ArgumentsOfCallsAreWhatTheTemplateTakes) {
+  const TempDir dir;
+  const std::string begin = "{% for m in messages %}{% for c in m.tool_calls or [] %}";
+  ChatRequest chat = request(R"([{"role": "assistant", "content": "", "tool_calls": [{"id": "x", "function":
+    {"name": "f", "arguments": {"b": "\u00e9", "a": [1, null]}}}]}])");
+  dir.write("chat_template.jinja",
+            begin + "{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}");
+  EXPECT_EQ(prompt_of(dir, chat), "f{\"b\": \"\xC3\xA9\", \"a\": [1, null]}");
+  dir.write("chat_template.jinja", begin + "{{ c.function.arguments.b }}{% endfor %}{% endfor %}");
+  EXPECT_EQ(prompt_of(dir, chat), "\xC3\xA9");
+  dir.write("chat_template.jinja", begin + "{{ raise_exception('never') }}{% endfor %}{% endfor %}");
+  EXPECT_NE(prompt_of(dir, chat).find("never"), std::string::npos);
+}
+
 TEST(ChatPrompt, ReasoningHasTheNamesOfAllClients) {
   const TempDir dir;
   dir.write(

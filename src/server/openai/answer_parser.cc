@@ -10,7 +10,8 @@
 namespace fovea::openai {
 namespace {
 
-constexpr std::string_view kPythonTag = "<|python_tag|>", kPythonStart = "<|python_start|>";
+constexpr std::string_view kPythonTag = "<|python_tag|>", kPythonStart = "<|python_start|>",
+                           kPythonEnd = "<|python_end|>";
 
 enum class Verdict : uint8_t { no, maybe, yes };
 
@@ -203,8 +204,9 @@ bool AnswerParser::step_start(bool last, AnswerDelta& out) {
   }
   if (format_.tools == ToolFormat::llama3_json) {
     std::string_view call = rest;
-    if (!last && kPythonTag.starts_with(call)) return false;
-    if (call.starts_with(kPythonTag)) call.remove_prefix(kPythonTag.size());
+    if (!last && (kPythonTag.starts_with(call) || kPythonStart.starts_with(call))) return false;
+    for (const std::string_view mark : {kPythonTag, kPythonStart})
+      if (call.starts_with(mark)) call.remove_prefix(mark.size());
     const Verdict verdict = begins_call(call);
     if (verdict == Verdict::maybe && !last) return false;
     if (verdict == Verdict::yes) {
@@ -264,7 +266,13 @@ bool AnswerParser::step_between(bool last, AnswerDelta& out) {
   if (buffer_.empty()) return false;
   if (in_list_ || format_.tools == ToolFormat::llama3_json) {
     const char c = buffer_[0];
-    if (c == '{') {
+    bool mark = false;
+    if (format_.tools == ToolFormat::llama3_json && begins_with(kPythonEnd, mark)) {
+      buffer_.erase(0, kPythonEnd.size());
+      mode_ = Mode::content;
+    } else if (mark && !last) {
+      return false;
+    } else if (c == '{') {
       mode_ = Mode::object;
     } else if (c == ',' || c == '[' || (c == ';' && !in_list_)) {
       buffer_.erase(0, 1);

@@ -181,6 +181,7 @@ std::vector<Transcript> transcripts() {
        "\"arguments\": {}}</tool_call>",
        "|f({\"a\": \"<\", \"b\": )|g({})"},
       {with(F::llama3_json), "{\"type\": \"x\"}", "{\"type\": \"x\"}"},
+      {with(F::llama3_json), "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>", "|f({})"},
       {with(F::deepseek_v31),
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": <｜tool▁call▁end｜>"
        "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
