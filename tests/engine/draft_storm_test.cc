@@ -243,6 +243,9 @@ std::vector<OutputConstraint> forms() {
   return all;
 }
 
+/// What an answer may have before its form, or instead of it.
+enum class Before : uint8_t { nothing, reasoning, optional, call };
+
 /// Forms and tools' calls: alone, behind reasoning that ends inside a draft, with n-gram drafts and with
 /// drafts of every quality.
 TEST(Drafts, FormsOfAnswersHaveTheSameBytes) {
@@ -253,24 +256,29 @@ TEST(Drafts, FormsOfAnswersHaveTheSameBytes) {
   };
   uint32_t seed = 0;
   for (const OutputConstraint& form : forms())
-    for (const bool reasons : {false, true})
+    for (const Before before : {Before::nothing, Before::reasoning, Before::optional, Before::call})
       for (const float temperature : {0.0f, 1.0f}) {
-        SCOPED_TRACE(testing::Message()
-                     << "form " << seed / 4 << ", reasons " << reasons << ", temperature " << temperature);
-        GenerateRequest request = test::greedy(prompt_of(12, ++seed), 90);
-        request.sampling.temperature = temperature;
-        request.sampling.seed = seed;
-        request.sampling.logprobs = 1;
-        request.sampling.ignore_eos = false;
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", before " << static_cast<int>(before)
+                                        << ", temperature " << temperature);
         Core plain(config_of({}, "CPU_ATTN"));
-        OutputConstraint wanted = form;
-        if (reasons) {  // up to a character of what the model says by itself
-          const std::string said = plain.run(request)[0].text;
-          const auto mark =
-              std::find_if(said.begin() + 5, said.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-          ASSERT_NE(mark, said.end());
-          wanted.after = {std::string(1, *mark)};
+        GenerateRequest request;
+        // What the model says by itself, and where a character is that may end its reasoning.
+        std::string said;
+        size_t mark = said.npos;
+        while (mark == said.npos) {
+          request = test::greedy(prompt_of(12, ++seed), 90);
+          request.sampling.temperature = temperature;
+          request.sampling.seed = seed;
+          request.sampling.logprobs = 1;
+          request.sampling.ignore_eos = false;
+          said = plain.run(request)[0].text;
+          for (size_t i = 5; i < said.size() && mark == said.npos; ++i)
+            if (said[i] > 0x20 && said[i] < 0x7f) mark = i;
         }
+        OutputConstraint wanted = form;
+        if (before == Before::call) wanted.instead = {said.substr(0, 1) + said.substr(1, seed % 2)};
+        if (before == Before::optional) wanted.after_begin = said.substr(0, 1);
+        if (before == Before::reasoning || before == Before::optional) wanted.after = {said.substr(mark, 1)};
         request.sampling.constraint = std::make_shared<const OutputConstraint>(wanted);
         const Answers alone = plain.run(request);
         ASSERT_GT(alone[0].ids.size(), 1U);
