@@ -36,7 +36,8 @@ Result<nlohmann::json> parse_json_object(std::string_view text, const std::strin
     return invalid(file + ": holds a number out of range");
   }
   if (at != 0)
-    return invalid(file + ": not valid JSON at byte " + std::to_string(at) + "; copy or download it again");
+    return invalid(file + ": not valid JSON at byte " + std::to_string(at) +
+                   (file.starts_with('-') ? "; correct it" : "; copy or download it again"));
   if (!root.is_object()) return invalid(file + ": must hold a JSON object, {...}");
   return root;
 }

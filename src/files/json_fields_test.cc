@@ -16,6 +16,8 @@ TEST(JsonObject, IsParsedOrSaysWhatIsWrong) {
   EXPECT_EQ(parse_error(R"({"a": 1})"), "");
   EXPECT_EQ(parse_error("[1]"), "c.json: must hold a JSON object, {...}");
   EXPECT_EQ(parse_error("{]"), "c.json: not valid JSON at byte 2; copy or download it again");
+  EXPECT_EQ(parse_json_object("{]", "--flag").error().message,
+            "--flag: not valid JSON at byte 2; correct it");
   EXPECT_EQ(parse_error(R"({"a": 1e999})"), "c.json: holds a number out of range");
   EXPECT_EQ(parse_error(std::string(101, '[')), "c.json: nested deeper than 100 levels");
 }

@@ -20,11 +20,8 @@ constexpr char kMethods[] = "ngram, suffix, draft_model, eagle, eagle3 and mtp a
 constexpr int kSuffixDrafts = kMaxDrafts;
 
 /// Keys that change nothing here, whatever their value.
-constexpr std::array kWithoutEffect = {"disable_padded_drafter_batch",
-                                       "disable_eagle_block_drop",
-                                       "use_local_argmax_reduction",
-                                       "enable_adaptive_verification",
-                                       "moe_backend",
+constexpr std::array kWithoutEffect = {"disable_padded_drafter_batch", "disable_eagle_block_drop",
+                                       "use_local_argmax_reduction", "moe_backend",
                                        "prompt_lookup_num_threads"};
 
 /// Keys read below.
@@ -168,7 +165,8 @@ class Reader {
     std::optional<int64_t> fallback;
     if (suffix) fallback = kSuffixDrafts;
     if (config_.method == DraftMethod::mtp) fallback = 1;
-    if (fields_.find("num_speculative_tokens") == nullptr && !fallback)
+    const Json* given = fields_.find("num_speculative_tokens");
+    if (given == nullptr ? !fallback : given->is_number_integer() && *given < 1)
       fields_.refuse("num_speculative_tokens",
                      "give the drafts of a step, 1 to " + std::to_string(kMaxDrafts));
     config_.num_tokens = fields_.small("num_speculative_tokens", 1, 1 << 20, fallback);

@@ -74,6 +74,7 @@ TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
   expect(R"({"method":"eagle3","model":"x","num_speculative_tokens":16})", "at most 16 rows of a sequence");
   expect(R"({"method":"ngram"})", "num_speculative_tokens is missing; give the drafts of a step, 1 to 15");
   expect(R"({"method":"ngram","num_speculative_tokens":16})", "at most 16 rows of a sequence");
+  expect(R"({"method":"suffix","num_speculative_tokens":0})", "is 0; give the drafts of a step, 1 to 15");
   expect(R"({"method":"ngram","num_speculative_tokens":"5"})", "an integer");
   expect(R"({"method":"ngram","num_speculative_tokens":5,"posterior_alpha":0.3})", "changes answers");
   expect(R"({"method":"ngram","num_speculative_tokens":5,"acceptance_method":"typical_acceptance_sampler"})",

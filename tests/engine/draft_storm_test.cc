@@ -69,14 +69,17 @@ std::vector<Case> mixed_cases(int count, uint32_t seed, const EngineConfig& conf
 
 struct Drafts {
   int k = 5;
-  double right = 0.8;  // of a RecordedDrafter; below 0: prompt lookup
+  double right = 0.8;  // of a RecordedDrafter; below 0: that of the method
   uint32_t seed = 1;
+  DraftMethod method = DraftMethod::ngram;
 };
 
 EngineConfig with_drafts(const Setting& setting, const std::string& backend, const Drafts& drafts) {
   EngineConfig config = config_of(setting, backend);
-  config.speculative.method = DraftMethod::ngram;
+  config.speculative.method = drafts.method;
   config.speculative.num_tokens = drafts.k;
+  config.speculative.suffix_max_cached_requests = 20;
+  if (drafts.method == DraftMethod::draft_model) config.speculative.model = test::fixture_dir(test::kLlama);
   config.speculative.prompt_lookup_min = 1;
   config.speculative.prompt_lookup_max = 3;
   return config;
@@ -137,11 +140,17 @@ TEST_P(DraftStorm, AnswersHaveTheBytesOfThoseWithoutDrafts) {
     Setting setting;
     Drafts drafts;
   } runs[] = {
-      {{16, true, 512, 16, 0}, {5, 1, 1}},      {{16, true, 512, 16, 0}, {15, 0, 2}},
-      {{1, true, 37, 12, 300}, {3, 0.8, 3}},    {{1, false, 16, 8, 300, 2}, {8, 0.9, 4}},
-      {{16, false, 64, 12, 18}, {15, 0.95, 5}}, {{16, true, 37, 12, 18}, {1, 0.7, 6}},
-      {{64, true, 512, 8, 6, 2}, {12, 0.9, 7}}, {{16, true, 100, 16, 0}, {5, -1, 8}},
+      {{16, true, 512, 16, 0}, {5, 1, 1}},
+      {{16, true, 512, 16, 0}, {15, 0, 2}},
+      {{1, true, 37, 12, 300}, {3, 0.8, 3}},
+      {{1, false, 16, 8, 300, 2}, {8, 0.9, 4}},
+      {{16, false, 64, 12, 18}, {15, 0.95, 5}},
+      {{16, true, 37, 12, 18}, {1, 0.7, 6}},
+      {{64, true, 512, 8, 6, 2}, {12, 0.9, 7}},
+      {{16, true, 100, 16, 0}, {5, -1, 8}},
       {{4, true, 3, 2, 0}, {2, 0.9, 9}},
+      {{4, true, 37, 12, 80}, {15, -1, 10, DraftMethod::suffix}},
+      {{16, true, 41, 8, 18}, {5, -1, 11, DraftMethod::draft_model}},
   };
   SpeculativeCounts sum;
   int64_t preemptions = 0;

@@ -28,7 +28,11 @@ class Live {
   std::atomic<int>& count_;
 };
 
-TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
+/// Without drafts, and with those of a head.
+class Endurance : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Drafts, Endurance, testing::Bool());
+
+TEST_P(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   constexpr int kRequests = 400, kInFlight = 40, kRunning = 12;
   EngineConfig config = test::fixture_config(test::kLlama, "CPU_ATTN");
   config.max_seq_len = 96;
@@ -36,6 +40,12 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   config.max_running_requests = kRunning;
   config.max_batched_tokens = 64;
   config.threads = 1;
+  if (GetParam()) {
+    config.speculative.method = DraftMethod::eagle3;
+    config.speculative.model = std::string(FOVEA_SOURCE_DIR) + "/tests/draft_heads/eagle3_bf16";
+    config.speculative.num_tokens = 5;
+    config.speculative.adaptive = false;
+  }
   auto engine = make_engine(config);
   ASSERT_NE(engine, nullptr);
   std::atomic<int> live{0}, finished{0};
@@ -56,7 +66,7 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
                                      changed.notify_all();
                                    });
     ASSERT_TRUE(id.ok());
-    if (i % 29 == 0) engine->cancel(*id);
+    if (i % (GetParam() ? 9 : 29) == 0) engine->cancel(*id);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return i + 1 - finished < kInFlight; });
     // A request is destroyed once all outputs of its last step are sent: at most those of one step may be on
@@ -70,7 +80,8 @@ TEST(Endurance, HundredsOfRequestsLeaveNothingBehind) {
   EXPECT_EQ(stats.running + stats.waiting, 0);
   EXPECT_EQ(stats.pages_in_use, 0);
   EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
-  EXPECT_GT(stats.preemptions, 0);
+  EXPECT_EQ(stats.speculative.draft_tokens > 1000, GetParam());
+  EXPECT_TRUE(stats.preemptions > 0 || GetParam());
   EXPECT_GT(stats.prefix_hits, 0);
   EXPECT_GT(stats.token_gap_max, 0);
   EXPECT_LE(stats.token_gap_p50, stats.token_gap_p99);
