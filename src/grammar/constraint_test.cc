@@ -219,6 +219,24 @@ TEST(StructuralTag, TextsInAndOut) {
                   {"type":"tag","begin":"<a>","content":{"type":"any_text"},"end":"</a>"},
                   {"type":"or","elements":[{"type":"const_string","value":"!"},{"type":"regex","pattern":"[0-9]"}]}]}})",
                {"<a></a>!", "hi<a>x</b></a>7"}, {"<a></a>", "x!"});
+  const auto format = [](const std::string& text) { return R"({"format":)" + text + "}"; };
+  const auto of = [&](const std::string& type, const std::string& more = "") {
+    return format(R"({"type":")" + type + R"(","content":{"type":"const_string","value":"ab"})" + more + "}");
+  };
+  expect_texts(Kind::structural_tag, of("optional"), {"", "ab"}, {"abab", "a"});
+  expect_texts(Kind::structural_tag, of("star"), {"", "ab", "ababab"}, {"aba"});
+  expect_texts(Kind::structural_tag, of("plus"), {"ab", "abab"}, {""});
+  expect_texts(Kind::structural_tag, of("repeat", R"(,"min":2,"max":3)"), {"abab", "ababab"},
+               {"ab", "abababab"});
+  expect_texts(Kind::structural_tag, of("repeat", R"(,"min":2,"max":-1)"), {"abab", "abababab"}, {"ab"});
+  EXPECT_NE(error_of(Kind::structural_tag, of("repeat", R"(,"min":3,"max":2)")).find("format.min"),
+            std::string::npos);
+  EXPECT_NE(error_of(Kind::structural_tag, of("star", R"(,"least":1)")).find("format.least"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(Kind::structural_tag, format(R"({"type":"json_schema","json_schema":{},"style":"qwen_xml"})"))
+          .find("format.style"),
+      std::string::npos);
 }
 
 TEST(Mask, SaysWhatAcceptDoes) {

@@ -1,5 +1,8 @@
 #include "grammar/structural_tag.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/printable.h"
 #include "grammar/regex.h"
 #include "grammar/written_grammar.h"
@@ -10,6 +13,8 @@ namespace {
 
 using text::Json;
 using Strings = std::vector<std::string>;
+
+constexpr int64_t kMostRepeats = 10'000;
 
 class Compiler {
  public:
@@ -22,6 +27,7 @@ class Compiler {
     if (!type || !type->string()) return fail(path, "must be an object with a \"type\"");
     if (depth > 50) return fail(path, "nests deeper than 50 levels");
     const std::string& name = *type->string();
+    FOVEA_RETURN_IF_ERROR(check_members(json, name, path));
     if (name == "const_string") {
       FOVEA_TRY(value, string_of(json, path, "value"));
       return g_.terminal(literal(value));
@@ -29,6 +35,8 @@ class Compiler {
     if (name == "json_schema") {
       const Json* schema = json.find("json_schema");
       if (!schema) return fail(path + ".json_schema", "is missing");
+      if (const Json* style = json.find("style"); style && !(style->string() && *style->string() == "json"))
+        return fail(path + ".style", "is " + style->describe() + "; only \"json\" can be enforced");
       return add_json_schema(g_, *schema, options_);
     }
     if (name == "regex") {
@@ -46,13 +54,16 @@ class Compiler {
       return g_.terminal(free_text(without));
     }
     if (name == "sequence" || name == "or") return elements(json, path, ends, depth);
+    if (name == "optional" || name == "star" || name == "plus" || name == "repeat")
+      return repeated(json, name, path, ends, depth);
     if (name == "tag") return tag(json, path, depth);
     if (name == "triggered_tags") return triggered(json, path, ends, depth);
     if (name == "tags_with_separator") return separated(json, path, depth);
-    return fail(path + ".type",
-                "is \"" + printable(name) +
-                    "\"; it must be const_string, json_schema, regex, grammar, any_text, sequence, or, tag, "
-                    "triggered_tags or tags_with_separator");
+    return fail(
+        path + ".type",
+        "is \"" + printable(name) +
+            "\"; it must be const_string, json_schema, regex, grammar, any_text, sequence, or, optional, "
+            "star, plus, repeat, tag, triggered_tags or tags_with_separator");
   }
 
   /// The older form.
@@ -119,6 +130,32 @@ class Compiler {
     const Json* value = json.find(key);
     return value && value->boolean() && *value->boolean();
   }
+  /// A member that is not known might change what is allowed.
+  Status check_members(const Json& json, const std::string& name, const std::string& path) {
+    using Names = std::vector<std::string_view>;
+    static const std::map<std::string_view, Names> kMembers = {
+        {"const_string", {"value"}},
+        {"json_schema", {"json_schema", "style"}},
+        {"regex", {"pattern"}},
+        {"grammar", {"grammar"}},
+        {"any_text", {"excludes"}},
+        {"sequence", {"elements"}},
+        {"or", {"elements"}},
+        {"optional", {"content"}},
+        {"star", {"content"}},
+        {"plus", {"content"}},
+        {"repeat", {"content", "min", "max"}},
+        {"tag", {"begin", "content", "end"}},
+        {"triggered_tags", {"triggers", "tags", "at_least_one", "stop_after_first", "excludes"}},
+        {"tags_with_separator", {"tags", "separator", "at_least_one", "stop_after_first"}}};
+    const auto known = kMembers.find(name);
+    if (known == kMembers.end()) return {};
+    for (const auto& [key, value] : *json.object())
+      if (key != "type" && std::ranges::find(known->second, key) == known->second.end())
+        return fail(path + "." + printable(key), "is no member of " + name);
+    return {};
+  }
+
   Status check_trigger(const std::string& begin, const Strings& triggers, const std::string& path) {
     for (const std::string& trigger : triggers)
       if (!trigger.empty() && begin.starts_with(trigger)) return {};
@@ -149,6 +186,23 @@ class Compiler {
     for (const std::string_view key : {"begin", "value"})
       if (const Json* text = json.object() ? json.find(key) : nullptr; text && text->string())
         out.push_back(*text->string());
+  }
+
+  Result<Symbol> repeated(const Json& json, const std::string& name, const std::string& path,
+                          const Strings& ends, int depth) {
+    const Json* content = json.find("content");
+    if (!content) return fail(path + ".content", "is missing");
+    int64_t least = name == "plus" ? 1 : 0, most = name == "optional" ? 1 : kNoLimit;
+    for (const auto& [key, count] : {std::pair("min", &least), std::pair("max", &most)}) {
+      const Json* value = name == "repeat" ? json.find(key) : nullptr;
+      if (!value || (key == std::string_view("max") && value->integer() && *value->integer() == -1)) continue;
+      if (!value->integer() || *value->integer() < 0 || *value->integer() > kMostRepeats)
+        return fail(path + "." + key, "is " + value->describe() + "; it must be an integer from 0 to 10000");
+      *count = *value->integer();
+    }
+    if (least > most) return fail(path + ".min", "is larger than max");
+    FOVEA_TRY(one, format(*content, path + ".content", ends, depth + 1));
+    return g_.repeat(one, static_cast<uint32_t>(least), static_cast<uint32_t>(most));
   }
 
   Result<Symbol> tag(const Json& json, const std::string& path, int depth) {
