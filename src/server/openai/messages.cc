@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/json_depth.h"
+#include "server/openai/conversation_fields.h"
 #include "server/openai/field_table.h"
 #include "server/openai/json_writer.h"
 #include "server/openai/request_body.h"
@@ -190,6 +191,18 @@ void read_messages(Fields& fields, ChatRequest& out) {
     fields.fail("messages", "messages is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
 }
 
+/// true or false, or {"type": "enabled"}, as other APIs have it.
+void read_thinking(Fields& fields, Json& kwargs) {
+  const Json* given = fields.find("thinking");
+  if (!given) return;
+  const Json* type = given->object() ? given->find("type") : nullptr;
+  const std::string word = type && type->string() ? *type->string() : "";
+  if (!given->boolean() && word != "enabled" && word != "adaptive" && word != "disabled")
+    fields.refuse("thinking", *given, R"(true, false or {"type": "enabled"} or "disabled")");
+  else
+    set_thinking(*kwargs.object(), given->boolean() ? *given->boolean() : word != "disabled");
+}
+
 void read_template_kwargs(Fields& fields, ChatRequest& out) {
   Json kwargs(Json::Object{});
   if (const Json* given = fields.find("chat_template_kwargs")) {
@@ -199,8 +212,12 @@ void read_template_kwargs(Fields& fields, ChatRequest& out) {
     }
     kwargs = *given;
   }
-  if (std::string effort; fields.read("reasoning_effort", effort) && !kwargs.find("reasoning_effort"))
-    kwargs.object()->emplace_back("reasoning_effort", Json(std::move(effort)));
+  if (bool on = true; fields.read("enable_thinking", on)) set_thinking(*kwargs.object(), on);
+  read_thinking(fields, kwargs);
+  if (std::string effort; fields.read("reasoning_effort", effort)) {
+    if (effort == "none") set_thinking(*kwargs.object(), false);
+    set_effort(*kwargs.object(), std::move(effort));
+  }
   if (!kwargs.object()->empty()) out.template_kwargs = to_text(kwargs);
 }
 

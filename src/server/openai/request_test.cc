@@ -517,6 +517,25 @@ TEST(OpenaiRequest, GoesOnWithTheFinalMessage) {
   EXPECT_EQ(got->common.sampling.max_tokens, std::nullopt);
 }
 
+TEST(OpenaiRequest, TurnsThinkingOnAndOff) {
+  const auto kwargs = [](const std::string& fields) {
+    const auto got = chat(R"({"messages":[{"role":"user","content":"a"}],)" + fields + "}");
+    return got ? got->chat.template_kwargs : got.error().message;
+  };
+  const std::string off = R"({"enable_thinking":false,"thinking":false)",
+                    on = R"({"enable_thinking":true,"thinking":true)";
+  EXPECT_EQ(kwargs(R"("enable_thinking":false)"), off + "}");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"disabled"})"), off + "}");
+  EXPECT_EQ(kwargs(R"("thinking":false)"), off + "}");
+  EXPECT_EQ(kwargs(R"("thinking":{"type":"enabled","budget_tokens":9})"), on + "}");
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"none")"), off + R"(,"reasoning_effort":"none"})");
+  EXPECT_EQ(kwargs(R"("reasoning_effort":"high","enable_thinking":true)"),
+            on + R"(,"reasoning_effort":"high"})");
+  EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"enable_thinking":true},"enable_thinking":false)"),
+            R"({"enable_thinking":true,"thinking":false})");
+  EXPECT_NE(kwargs(R"("thinking":{"type":"some"})").find("thinking is"), std::string::npos);
+}
+
 TEST(OpenaiRequest, BoundsTheDepthOfArguments) {
   const size_t deep = kMaxJsonDepth - 1;
   const string arguments = R"({\"a\":)" + string(deep, '[') + string(deep, ']') + "}";
@@ -663,13 +682,11 @@ TEST(OpenaiRequest, KnowsTheFieldsOfOtherServers) {
       left.remove_prefix(std::min(end + 1, left.size()));
     }
   }
-  for (const char* body :
-       {R"("best_of":1)", R"("best_of":1.0)", R"("length_penalty":1)", R"("typical_p":1.0)",
-        R"("thinking":{"type":"disabled"})", R"("modalities":["text"])"})
+  for (const char* body : {R"("best_of":1)", R"("best_of":1.0)", R"("length_penalty":1)",
+                           R"("typical_p":1.0)", R"("modalities":["text"])"})
     EXPECT_TRUE(completion(string(R"({"prompt":"a",)") + body + "}")) << body;
-  for (const char* body :
-       {R"("best_of":2)", R"("length_penalty":1.5)", R"("typical_p":0.5)", R"("best_of":true)",
-        R"("thinking":{"type":"enabled"})", R"("modalities":["audio"])", R"("mirostat":2)"})
+  for (const char* body : {R"("best_of":2)", R"("length_penalty":1.5)", R"("typical_p":0.5)",
+                           R"("best_of":true)", R"("modalities":["audio"])", R"("mirostat":2)"})
     EXPECT_FALSE(completion(string(R"({"prompt":"a",)") + body + "}")) << body;
 }
 
