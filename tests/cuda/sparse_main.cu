@@ -1,5 +1,6 @@
 // Device program of sparse MLA: `check` tests index keys, scores, choices and records against the CPU's (or
-// one part of it: `rows`, `scores`, `choose`, `records`); `bench` prints times.
+// one part of it: `rows`, `scores`, `choose`, `records`); `bench` prints times, `bench indexer` those of the
+// indexer.
 #include <functional>
 #include <iterator>
 #include <random>
@@ -292,8 +293,14 @@ void check_choose(int n, int topk, int kind) {
       "choose " + std::to_string(topk) + " of " + std::to_string(n) + ", kind " + std::to_string(kind);
   constexpr int kRows = 3;
   std::mt19937 random(static_cast<uint32_t>(n + kind));
-  const int64_t stride = n + 3;
+  const int64_t stride = kind % 2 == 0 ? (n + 3) / 4 * 4 : n + 3;
   std::vector<float> scores(static_cast<size_t>(kRows * stride), NAN);
+  // The keys that a sample of a row takes: kind 5 hides larger ones from it, kind 6 smaller ones.
+  std::vector<bool> sampled(static_cast<size_t>(n));
+  const int groups = n < 65536 ? 512 : 1536;
+  for (int64_t g = 0; g < groups; ++g)
+    for (int64_t i = g * n / groups / 4 * 4; i < std::min<int64_t>(n, g * n / groups / 4 * 4 + 4); ++i)
+      sampled[static_cast<size_t>(i)] = true;
   for (int r = 0; r < kRows; ++r) {
     std::vector<float> row = normal(static_cast<size_t>(n), static_cast<uint32_t>(r + kind));
     for (int i = 0; i < n; ++i) {
@@ -306,6 +313,10 @@ void check_choose(int n, int topk, int kind) {
         std::memcpy(&x, &bits, 4);
         if (x == 0) x = 0;
       }
+      if (kind == 5 || kind == 6) x = std::abs(x) * (sampled[static_cast<size_t>(i)] == (kind == 6) ? 1 : -1);
+      if (kind == 7) x = static_cast<float>(i) - 0.5f * static_cast<float>(n);
+      if (kind == 8) x = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
+      if (kind == 9) x = std::max(0.0f, x);  // half of them zeros
       scores[static_cast<size_t>(r * stride + i)] = x;
     }
   }
@@ -389,9 +400,9 @@ void fill_records(Pool& pool) {
   CUDA_CHECK(cudaDeviceSynchronize());
 }
 
-/// Decode of `batch` tokens that list `topk` of their `keys` keys.
+/// Decode of `batch` tokens that list `topk` of their `keys` keys; or prefill, where all are of one sequence.
 void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int topk, bool ds_mla,
-                     Pool& pool, std::vector<uint16_t>& result) {
+                     Pool& pool, std::vector<uint16_t>& result, bool prefill = false) {
   const bool hopper = hardware == mla::Hardware::sm90;
   mla::Problem problem;
   problem.kv = ds_mla ? KvType::e4m3 : KvType::same;
@@ -405,7 +416,7 @@ void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int
   }
   constexpr int kPage = 64;
   const int64_t record = ds_mla ? 656 : 1152;
-  const int pages_of_seq = (keys + kPage - 1) / kPage, pages = pages_of_seq * batch;
+  const int pages_of_seq = (keys + kPage - 1) / kPage, pages = pages_of_seq * (prefill ? 1 : batch);
   std::vector<int32_t> table(static_cast<size_t>(pages)), chosen;
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937(3));
@@ -420,6 +431,7 @@ void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int
     chosen.insert(chosen.end(), list.begin(), list.end());
     WorkItem w{};
     w.seq = b, w.q_first = b, w.n_q = 1, w.n_k = keys, w.pages = int64_t{b} * pages_of_seq;
+    if (prefill) w.seq = 0, w.q_first = 0, w.row_first = b, w.n_q = batch, w.pages = 0;
     tokens.push_back(w);
   }
   mla::SparseLists lists;
@@ -430,7 +442,8 @@ void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int
   DeviceArray<int32_t> d_table(table), d_chosen(chosen), count(std::vector<int32_t>{batch}),
       slots(static_cast<size_t>(batch) * topk), num_items(1);
   DeviceArray<WorkItem> d_tokens(tokens), d_items(static_cast<size_t>(items));
-  const size_t parts = static_cast<size_t>(batch) * 16 * lists.tiles() * lists.splits * kernel->rows;
+  const size_t parts =
+      static_cast<size_t>(prefill ? 1 : batch) * 16 * lists.tiles() * lists.splits * kernel->rows;
   DeviceArray<float> partial_out(lists.splits > 1 ? parts * 512 : 1);
   DeviceArray<PartialState> partial_state(lists.splits > 1 ? parts : 1);
   DeviceArray<uint32_t> q(static_cast<size_t>(batch) * heads * 576 / 2);
@@ -457,7 +470,7 @@ void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int
     ok((hopper ? mla::launch_sparse_sm90 : mla::launch_sparse_sm80)(*kernel, a, items, stream, nullptr));
   });
   const std::vector<uint16_t> got = out.host();
-  if (hopper) {
+  if (hopper && !prefill) {
     double worst = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       const double x = bf16_to_float(got[i]), y = bf16_to_float(result[i]);
@@ -468,10 +481,10 @@ void bench_attention(mla::Hardware hardware, int heads, int batch, int keys, int
   result = got;
   const double flops = 2.0 * batch * heads * (576 + 512) * topk;
   std::printf(
-      "%s sparse decode %s H%d B%d top-k %d of %d, split %d: %.1f us (lists %.1f), %.1f TFLOP/s, of 800: "
+      "%s sparse %s %s H%d B%d top-k %d of %d, split %d: %.1f us (lists %.1f), %.1f TFLOP/s, of 800: "
       "%.3f\n",
-      hopper ? "sm90" : "sm80", ds_mla ? "fp8_ds_mla" : "bf16", heads, batch, topk, keys, kernel->split_keys,
-      us, lists_us, flops / us * 1e-6, flops / us * 1e-6 / 800);
+      hopper ? "sm90" : "sm80", prefill ? "prefill" : "decode", ds_mla ? "fp8_ds_mla" : "bf16", heads, batch,
+      topk, keys, kernel->split_keys, us, lists_us, flops / us * 1e-6, flops / us * 1e-6 / 800);
   std::fflush(stdout);
 }
 
@@ -479,7 +492,7 @@ void bench_indexer(int rows, int keys, int seqs, int heads, bool codes, bool bef
   std::vector<std::pair<int, int>> all(static_cast<size_t>(seqs), {rows / seqs, keys});
   IndexCase c(all, heads, 2048, codes);
   c.in.before_hopper = before_hopper;
-  const int64_t stride = c.in.max_keys, pass = index_pass_rows(rows, stride);
+  const int64_t stride = (c.in.max_keys + 3) / 4 * 4, pass = index_pass_rows(rows, stride);  // as the engine
   DeviceArray<float> scores(static_cast<size_t>(pass * stride));
   DeviceArray<int32_t> chosen(static_cast<size_t>(rows) * 2048);
   const auto time = [&](bool score, bool choose) {
@@ -499,14 +512,21 @@ void bench_indexer(int rows, int keys, int seqs, int heads, bool codes, bool bef
   double products = 0;
   for (int i = 0; i < rows / seqs; ++i)
     products += static_cast<double>(seqs) * (keys - i) * heads * kDim * 2;
-  const double bytes = static_cast<double>(rows) * keys * 4;
+  const double read_us = graph_time(2, [&](int, cudaStream_t handle) {
+    for (int64_t first = 0; first < rows; first += pass)
+      read_bytes<<<sm_count() * 4, 512, 0, handle>>>(
+          reinterpret_cast<const uint4*>(scores.data),
+          static_cast<size_t>(std::min<int64_t>(pass, rows - first) * stride / 4),
+          reinterpret_cast<uint32_t*>(chosen.data));
+  });
   std::printf(
-      "indexer %s H%d, %d rows of %d sequences over %d keys: scores %.1f us, %.1f TFLOP/s; top-k %.1f us "
-      "(%.2f TB/s of the scores)\n",
+      "indexer %s H%d, %d rows of %d sequences over %d keys: scores %.1f us, %.1f TFLOP/s; top-k %.1f us, "
+      "read "
+      "of the scores %.1f us: %.2f reads\n",
       !codes          ? "bf16"
       : before_hopper ? "codes by mma.sync"
                       : "codes",
-      heads, rows, seqs, keys, score_us, products / score_us * 1e-6, choose_us, bytes / choose_us * 1e-6);
+      heads, rows, seqs, keys, score_us, products / score_us * 1e-6, choose_us, read_us, choose_us / read_us);
   std::fflush(stdout);
 }
 
@@ -533,13 +553,15 @@ int main(int argc, char** argv) {
                          {{1, 300}, {7, 700}, {33, 40}, {1, 10}, {2, 1025}, {20, 20}, {1, 256}},
                          heads == 3 ? 16 : 64);
   if (runs("choose"))
-    for (const int kind : {0, 1, 2, 3, 4})
+    for (int kind = 0; kind < 10; ++kind)
       for (const auto& [n, topk] : {std::pair{1, 4},
                                     {17, 16},
                                     {16, 16},
                                     {100, 1},
                                     {2049, 2048},
                                     {5000, 2048},
+                                    {7001, 4000},
+                                    {8192, 2048},
                                     {20480, 512},
                                     {20481, 2048},
                                     {49152, 2048},
@@ -548,17 +570,21 @@ int main(int argc, char** argv) {
         check_choose(n, topk, kind);
   if (runs("records")) check_records();
   if (what == "bench") {
+    const bool attention = argc <= 2 || std::string(argv[2]) != "indexer";
     Pool pool(size_t{5} << 30, 0);
     struct Shape {
       int heads, batch, keys;
     };
     for (const bool ds_mla : {false, true}) {
+      if (!attention) break;
       if (ds_mla) fill_records(pool);
       for (const Shape& x : {Shape{128, 128, 8192}, {64, 128, 8192}, {16, 128, 8192}, {128, 1, 65536}}) {
         std::vector<uint16_t> result;
         for (const auto hardware : {mla::Hardware::sm80, mla::Hardware::sm90})
           bench_attention(hardware, x.heads, x.batch, x.keys, 2048, ds_mla, pool, result);
       }
+      std::vector<uint16_t> result;
+      bench_attention(mla::Hardware::sm90, 128, 4096, 32768, 2048, ds_mla, pool, result, true);
     }
     bench_indexer(128, 8192, 128, 64, true);
     bench_indexer(1, 65536, 1, 64, true);

@@ -172,7 +172,8 @@ struct Block {
 
   FOVEA_DEVICE int group() const { return static_cast<int>(threadIdx.x) / 128 - 1; }
 
-  FOVEA_DEVICE void product_of(float (&d)[64], uint32_t slot, int product) const {
+  /// Issues a product; wgmma_wait() and wgmma_pin() must follow.
+  FOVEA_DEVICE void issue(float (&d)[64], uint32_t slot, int product) const {
     const uint64_t a = wgmma_descriptor(keys(slot) + static_cast<uint32_t>(group() * 64 * kRowBytes), 16,
                                         1024, TileSwizzle::span_128);
     const uint64_t b = wgmma_descriptor(base + static_cast<uint32_t>(product * kQueryBytes), 16, 1024,
@@ -182,8 +183,6 @@ struct Block {
     for (uint32_t k = 0; k < kIndexDim / 32; ++k)
       multiply(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
     wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_pin(d);
   }
 
   /// Sums over the heads of each query in one order, and stores. `row` is the first query's.
@@ -230,25 +229,53 @@ struct Block {
     }
   }
 
-  __device__ void multiply_all() const {
+  /// A product of a tile.
+  struct Place {
     RingPosition<kStages> ring;
-    float d[64];
+    int tile, product;
+  };
+  /// Stores the sums of `at`, and after the last product of a tile gives it back.
+  FOVEA_DEVICE void finish(const float (&d)[64], const Place& at, int last, const Segment& s) const {
+    store_sums(d, at.ring.slot, at.product, at.tile * kTile, s);
+    if (at.product < last) return;
+    __syncwarp();
+    named_barrier_sync(static_cast<uint32_t>(1 + group()), 128);
+    if (thread == 0) mbarrier_arrive(empty(at.ring.slot));
+  }
+  /// Products in pairs: while the first is summed and stored, the second is in flight. Without a second one
+  /// the first is made again and nobody looks at it, as the compiler needs the same products on all ways.
+  __device__ void multiply_all() const {
+    float d[64], e[64];
+    Place next{};
     for (int row = begin; row < end;) {
       const Segment s(p, row, end);
       row = s.last;
       if (share >= s.tiles) continue;
       const int first = (s.first - begin) / L::kQueries, last = (s.last - 1 - begin) / L::kQueries;
-      for (int tile = share; tile < s.tiles; tile += p.shares, ring.next()) {
-        mbarrier_wait(full(ring.slot), ring.phase);
-        fence_proxy_async();
-#pragma unroll 1
-        for (int product = first; product <= last; ++product) {
-          product_of(d, ring.slot, product);
-          store_sums(d, ring.slot, product, tile * kTile, s);
+      next.tile = share, next.product = first;
+      // Moves `at` to the next product and waits for its tile; false at the end of the segment.
+      const auto take = [&](Place& at) {
+        if (next.tile >= s.tiles) return false;
+        at = next;
+        if (at.product == first) {
+          mbarrier_wait(full(at.ring.slot), at.ring.phase);
+          fence_proxy_async();
         }
-        __syncwarp();
-        named_barrier_sync(static_cast<uint32_t>(1 + group()), 128);
-        if (thread == 0) mbarrier_arrive(empty(ring.slot));
+        if (++next.product > last) next.product = first, next.tile += p.shares, next.ring.next();
+        return true;
+      };
+      Place at, after;
+      while (take(at)) {
+        issue(d, at.ring.slot, at.product);
+        after = at;
+        const bool second = take(after);
+        issue(e, after.ring.slot, after.product);
+        wgmma_wait<1>();
+        wgmma_pin(d);
+        finish(d, at, last, s);
+        wgmma_wait<0>();
+        wgmma_pin(e);
+        if (second) finish(e, after, last, s);
       }
     }
   }
