@@ -1,5 +1,5 @@
 #pragma once
-// The producer warpgroup of the Hopper kernel over lists of keys: all its threads copy queries and keys. A
+// The producer warpgroups of the Hopper kernel over lists of keys: all their threads copy queries and keys. A
 // key is one slot of KvParams::pages, whatever its neighbours are.
 #include "kernels/cuda/mla/sm90_shared.cuh"
 #include "kernels/cuda/tiles/convert.cuh"
@@ -9,137 +9,37 @@ namespace fovea::cuda::mla {
 
 inline constexpr uint32_t kGatherThreads = 128;
 
-template <class Query, KeySource kSource>
-class Sm90Gatherer {
+/// What gatherers share.
+template <class Query>
+class Sm90Gather {
  public:
-  __device__ Sm90Gatherer(const Sm90Params& a, Sm90Shared shared)
+  __device__ Sm90Gather(const Sm90Params& a, Sm90Shared shared)
       : a_(a), shared_(shared), thread_(static_cast<int>(threadIdx.x) % static_cast<int>(kGatherThreads)) {}
 
-  __device__ void run() {
-    const int num_items = *a_.p.num_items;
-    for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
-      const WorkItem& item = a_.p.items[index];
-      if (item.key_first >= item.key_last) continue;
-      const int32_t* const slots = a_.p.kv.pages + item.pages;
-      const int last = item.key_last;
-      find(slots, item.key_first, last);
-      for (int key0 = item.key_first; key0 < last; key0 += kTile, keys_.next()) {
-        int here[kRows];
-#pragma unroll
-        for (int i = 0; i < kRows; ++i)
-          here[i] = next_[i];
-        find(slots, key0 + kTile, last);
-        const int keys = last - key0;
-        load_part<Part::right>(here, keys);
-        load_part<Part::left>(here, keys);
-        if (key0 == item.key_first) load_query(item);
-      }
-    }
-    cp_async_wait_all();
-  }
-
- private:
+ protected:
   static constexpr int kTile = Sm90Policy::kTileKeys, kPanelBytes = Sm90Policy::kPanelBytes;
   /// Eight threads copy the 128 bytes of a panel's row. A thread has every 16th key of a tile.
   static constexpr int kRows = kTile / 16;
   FOVEA_DEVICE int chunk() const { return thread_ % 8; }
   FOVEA_DEVICE int row() const { return thread_ / 8; }
-  /// The place of a chunk of the thread's first key; rows that are 16 further have the same swizzle.
-  FOVEA_DEVICE uint32_t place(int chunk) const {
-    return static_cast<uint32_t>(row() * 128 + (chunk ^ row() % 8) * 16);
+  /// The place of this thread's chunk of its first key; rows that are 16 further have the same swizzle.
+  FOVEA_DEVICE uint32_t place() const {
+    return static_cast<uint32_t>(row() * 128 + (chunk() ^ row() % 8) * 16);
   }
 
   FOVEA_DEVICE const char* record(int slot) const { return a_.p.kv.k + slot * a_.p.kv.k_page_stride; }
 
   /// Looks up this thread's keys of the tile that begins at key0; some slot where there is none.
-  FOVEA_DEVICE void find(const int32_t* slots, int key0, int last) {
+  FOVEA_DEVICE void find(const int32_t* slots, int key0, int last, int (&at)[kRows]) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int key = key0 + row() + 16 * i;
-      next_[i] = key < last ? __ldg(slots + key) : 0;
-      if (kSource == KeySource::ds_mla && key < last) prefetch(record(next_[i]));
-    }
-  }
-  /// The lines of a record, each by one of its eight threads.
-  FOVEA_DEVICE void prefetch(const char* record) const {
-    if (chunk() < (kDsMlaBytes + 127) / 128) prefetch_l2(record + chunk() * 128);
-  }
-
-  /// Keys from `keys` on are not copied: the scorer clears their values and masks their scores.
-  template <Part kPart>
-  FOVEA_DEVICE void load_part(const int (&at)[kRows], int keys) {
-    mbarrier_wait(shared_.empty(keys_.slot, kPart), keys_.phase ^ 1);
-    const uint32_t to = shared_.keys(keys_.slot), full = shared_.full(keys_.slot, kPart);
-    constexpr int kFirst = kPart == Part::right ? 4 : 0, kLast = kPart == Part::right ? 9 : 4;
-    if constexpr (kSource == KeySource::records) {
-#pragma unroll
-      for (int i = 0; i < kRows; ++i)
-        if (row() + 16 * i < keys)
-#pragma unroll
-          for (int panel = kFirst; panel < kLast; ++panel)
-            cp_async_16(to + static_cast<uint32_t>(panel * kPanelBytes + i * 2048) + place(chunk()),
-                        record(at[i]) + panel * 128 + chunk() * 16);
-      cp_async_mbarrier_arrive(full);
-    } else {
-      widen<kFirst>(at, keys, to);
-      if constexpr (kPart == Part::right) {
-        uint4 words[kRows];
-#pragma unroll
-        for (int i = 0; i < kRows; ++i)
-          if (row() + 16 * i < keys)
-            words[i] = __ldcg(reinterpret_cast<const uint4*>(record(at[i]) + kDsMlaRope + chunk() * 16));
-#pragma unroll
-        for (int i = 0; i < kRows; ++i)
-          store(to + static_cast<uint32_t>(8 * kPanelBytes + i * 2048) + place(chunk()), words[i]);
-      }
-      mbarrier_arrive(full);
+      at[i] = key < last ? __ldg(slots + key) : 0;
     }
   }
 
-  static FOVEA_DEVICE void store(uint32_t to, const uint4& x) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-  }
-
-  /// Four panels from kFirst on: 256 codes of a record, 16 of each of them and 16 further on for this thread;
-  /// code * scale in fp32, rounded once.
-  template <int kFirst>
-  FOVEA_DEVICE void widen(const int (&at)[kRows], int keys, uint32_t to) const {
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      constexpr int kGroup = kDsMlaScaled;
-      const int code = kFirst * 64 + half * kGroup + chunk() * 16;
-      const uint32_t panel = to + static_cast<uint32_t>(code / 64 * kPanelBytes);
-      const int first = code % 64 / 8;
-      // The threads of a key hold the scales of all of its thread's keys, one each.
-      const int own = chunk() % kRows;
-      const int owned = own == 0 ? at[0] : own == 1 ? at[1] : own == 2 ? at[2] : at[3];
-      const float scale =
-          __ldcg(reinterpret_cast<const float*>(record(owned) + kDv) + (kFirst * 64 / kGroup + half));
-      uint4 words[kRows];
-#pragma unroll
-      for (int i = 0; i < kRows; ++i)
-        if (row() + 16 * i < keys) words[i] = __ldcg(reinterpret_cast<const uint4*>(record(at[i]) + code));
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) {
-        const float x = __shfl_sync(~0u, scale, i, 8);
-        const uint32_t to_key = panel + static_cast<uint32_t>(i * 2048);
-        store(to_key + place(first), widened(words[i].x, words[i].y, x));
-        store(to_key + place(first + 1), widened(words[i].z, words[i].w, x));
-      }
-    }
-  }
-  static FOVEA_DEVICE uint4 widened(uint32_t low, uint32_t high, float scale) {
-    uint32_t pairs[2][2];
-    e4m3x4_to<__half>(pairs[0], low);
-    e4m3x4_to<__half>(pairs[1], high);
-    uint32_t out[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack<__half>(pairs[e / 2][e % 2]);
-      out[e] = pack<Query>(x.x * scale, x.y * scale);
-    }
-    return make_uint4(out[0], out[1], out[2], out[3]);
+  FOVEA_DEVICE void wait_empty(Part part) const {
+    mbarrier_wait(shared_.empty(keys_.slot, part), keys_.phase ^ 1);
   }
 
   /// Rows that do not exist keep stale data; their results are not stored.
@@ -154,18 +54,187 @@ class Sm90Gatherer {
       if (row() + 16 * i < heads)
 #pragma unroll
         for (int panel = 0; panel < Sm90Policy::kPanels; ++panel)
-          cp_async_16(
-              shared_.query() + static_cast<uint32_t>(panel * kPanelBytes + i * 2048) + place(chunk()),
-              from + static_cast<int64_t>(row() + 16 * i) * a_.p.q_rows.head_stride + panel * 64);
+          cp_async_16(shared_.query() + static_cast<uint32_t>(panel * kPanelBytes + i * 2048) + place(),
+                      from + static_cast<int64_t>(row() + 16 * i) * a_.p.q_rows.head_stride + panel * 64);
     cp_async_mbarrier_arrive(shared_.query_full());
   }
 
   const Sm90Params& a_;
   const Sm90Shared shared_;
   const int thread_;
-  int next_[kRows];
   RingPosition<Sm90Policy::kStages> keys_;
   uint32_t query_phase_ = 0;
+};
+
+/// Copies records of 16 bits.
+template <class Query>
+class Sm90Copier : Sm90Gather<Query> {
+  using Base = Sm90Gather<Query>;
+  using Base::a_, Base::shared_, Base::keys_, Base::chunk, Base::row, Base::kRows, Base::kTile;
+
+ public:
+  using Base::Base;
+
+  __device__ void run() {
+    const int num_items = *a_.p.num_items;
+    for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
+      const WorkItem& item = a_.p.items[index];
+      const int32_t* const slots = a_.p.kv.pages + item.pages;
+      const int last = item.key_last;
+      int next[kRows];
+      if (item.key_first < last) this->find(slots, item.key_first, last, next);
+      for (int key0 = item.key_first; key0 < last; key0 += kTile, keys_.next()) {
+        int here[kRows];
+#pragma unroll
+        for (int i = 0; i < kRows; ++i)
+          here[i] = next[i];
+        this->find(slots, key0 + kTile, last, next);
+        copy_part<Part::right>(here, last - key0);
+        copy_part<Part::left>(here, last - key0);
+        if (key0 == item.key_first) this->load_query(item);
+      }
+    }
+    cp_async_wait_all();
+  }
+
+ private:
+  /// Keys from `keys` on are not copied: the scorer clears their values and masks their scores.
+  template <Part kPart>
+  FOVEA_DEVICE void copy_part(const int (&at)[kRows], int keys) {
+    this->wait_empty(kPart);
+    const uint32_t to = shared_.keys(keys_.slot);
+    constexpr int kFirst = kPart == Part::right ? 4 : 0, kLast = kPart == Part::right ? 9 : 4;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (row() + 16 * i < keys)
+#pragma unroll
+        for (int panel = kFirst; panel < kLast; ++panel)
+          cp_async_16(to + static_cast<uint32_t>(panel * Base::kPanelBytes + i * 2048) + this->place(),
+                      this->record(at[i]) + panel * 128 + chunk() * 16);
+    cp_async_mbarrier_arrive(shared_.full(keys_.slot, kPart));
+  }
+};
+
+/// Widens records of fp8_ds_mla, through registers: the codes of half a tile are on their way at once. Where
+/// there is no key, some record takes its place; the scorer clears its values and masks its scores.
+template <class Query>
+class Sm90Widener : Sm90Gather<Query> {
+  using Base = Sm90Gather<Query>;
+  using Base::a_, Base::shared_, Base::keys_, Base::chunk, Base::row, Base::kRows, Base::kTile;
+
+ public:
+  using Base::Base;
+
+  __device__ void run() {
+    const int num_items = *a_.p.num_items;
+    for (int index = static_cast<int>(blockIdx.x); index < num_items; index += static_cast<int>(gridDim.x)) {
+      const WorkItem& item = a_.p.items[index];
+      if (item.key_first >= item.key_last) continue;
+      const int32_t* const slots = a_.p.kv.pages + item.pages;
+      const int last = item.key_last;
+      int here[kRows], next[kRows];
+      this->find(slots, item.key_first, last, here);
+      this->find(slots, item.key_first + kTile, last, next);
+      Codes a, b;
+      load<2>(here, a);
+      load<3>(here, b);
+      for (int key0 = item.key_first; key0 < last; key0 += kTile, keys_.next()) {
+        const uint32_t to = shared_.keys(keys_.slot) + this->place();
+        this->wait_empty(Part::right);
+#pragma unroll
+        for (int i = 0; i < kRows; ++i)
+          cp_async_16(to + static_cast<uint32_t>(8 * Base::kPanelBytes + i * 2048),
+                      this->record(here[i]) + kDsMlaRope + chunk() * 16);
+        widen<2>(a, to);
+        load<0>(here, a);
+        widen<3>(b, to);
+        load<1>(here, b);
+        cp_async_wait_all();
+        mbarrier_arrive(shared_.full(keys_.slot, Part::right));
+        prefetch(next);
+        this->wait_empty(Part::left);
+        widen<0>(a, to);
+        load<2>(next, a);
+        widen<1>(b, to);
+        load<3>(next, b);
+        mbarrier_arrive(shared_.full(keys_.slot, Part::left));
+#pragma unroll
+        for (int i = 0; i < kRows; ++i)
+          here[i] = next[i];
+        this->find(slots, key0 + 2 * kTile, last, next);
+        if (key0 == item.key_first) this->load_query(item);
+      }
+    }
+    cp_async_wait_all();
+  }
+
+ private:
+  /// Of 128 codes with one scale, 8 of each of their two panels for each key of this thread; and the scale of
+  /// one of these keys: the threads of a key hold those of all of its thread's keys.
+  struct Codes {
+    uint2 words[kRows][2];
+    float scale;
+  };
+  /// Computes the addresses where it loads, as eight of them would take the registers of what is on its way.
+  template <int kGroup>
+  FOVEA_DEVICE void load(const int (&at)[kRows], Codes& codes) const {
+    static_assert(kRows == 4);
+    const int own = chunk() % kRows;
+    const int owned = own == 0 ? at[0] : own == 1 ? at[1] : own == 2 ? at[2] : at[3];
+    const int stride = static_cast<int>(a_.p.kv.k_page_stride);
+    asm volatile("{\n.reg .u64 a;\nmad.wide.s32 a, %1, %2, %3;\nld.global.cg.f32 %0, [a + %4];\n}"
+                 : "=f"(codes.scale)
+                 : "r"(owned), "r"(stride), "l"(a_.p.kv.k), "n"(kDv + kGroup * 4)
+                 : "memory");
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      uint2(&words)[2] = codes.words[i];
+      asm volatile(
+          "{\n.reg .u64 a;\nmad.wide.s32 a, %4, %5, %6;\nld.global.cg.v2.u32 {%0, %1}, [a + %7];\n"
+          "ld.global.cg.v2.u32 {%2, %3}, [a + %8];\n}"
+          : "=r"(words[0].x), "=r"(words[0].y), "=r"(words[1].x), "=r"(words[1].y)
+          : "r"(at[i]), "r"(stride), "l"(a_.p.kv.k + chunk() * 8), "n"(kGroup * kDsMlaScaled),
+            "n"(kGroup * kDsMlaScaled + 64)
+          : "memory");
+    }
+  }
+  /// code * scale in fp32, rounded once.
+  template <int kGroup>
+  FOVEA_DEVICE void widen(const Codes& codes, uint32_t to) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float scale = __shfl_sync(~0u, codes.scale, i, 8);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store(to + static_cast<uint32_t>((kGroup * 2 + half) * Base::kPanelBytes + i * 2048),
+              widened(codes.words[i][half].x, codes.words[i][half].y, scale));
+    }
+  }
+  /// The lines of this thread's records into the L2, each by one of their eight threads.
+  FOVEA_DEVICE void prefetch(const int (&at)[kRows]) const {
+    if (chunk() * 128 >= kDsMlaBytes) return;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      prefetch_l2(this->record(at[i]) + chunk() * 128);
+  }
+
+  static FOVEA_DEVICE void store(uint32_t to, const uint4& x) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+  }
+
+  static FOVEA_DEVICE uint4 widened(uint32_t low, uint32_t high, float scale) {
+    uint32_t pairs[2][2];
+    e4m3x4_to<__half>(pairs[0], low);
+    e4m3x4_to<__half>(pairs[1], high);
+    uint32_t out[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float2 x = unpack<__half>(pairs[e / 2][e % 2]);
+      out[e] = pack<Query>(x.x * scale, x.y * scale);
+    }
+    return make_uint4(out[0], out[1], out[2], out[3]);
+  }
 };
 
 }  // namespace fovea::cuda::mla

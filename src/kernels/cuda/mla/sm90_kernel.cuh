@@ -24,8 +24,10 @@ __global__ __launch_bounds__(Sm90Policy::kThreads, 1) void sm90_kernel(const __g
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (warpgroup == 0) {
     registers_decrease<Sm90Policy::producer_registers(kSource)>();
-    if constexpr (kGathers)
-      Sm90Gatherer<Query, kSource>(a, shared).run();
+    if constexpr (kSource == KeySource::ds_mla)
+      Sm90Widener<Query>(a, shared).run();
+    else if constexpr (kSource == KeySource::records)
+      Sm90Copier<Query>(a, shared).run();
     else
       Sm90Producer<Query>(a, shared).run();
   } else if (warpgroup == 1) {
