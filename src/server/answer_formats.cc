@@ -233,6 +233,10 @@ void apply_formats(const AnswerFormats& formats, const openai::ToolRequest& tool
         constraint->instead.emplace_back(opening);
     request.sampling.constraint = std::make_shared<const OutputConstraint>(*std::move(constraint));
   }
+  if (!request.splits_reasoning) {
+    format.think_begin = format.think_end = "";
+    format.thinking = false;
+  }
   if (!format.active()) return;
   request.format = std::move(format);
   request.sampling.skip_special_tokens = false;  // tags may be special tokens

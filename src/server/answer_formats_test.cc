@@ -102,6 +102,19 @@ TEST(AnswerFormats, FollowThePromptAndTheToolChoice) {
   EXPECT_EQ(request.sampling.constraint->after_begin, "<think>");
 }
 
+TEST(AnswerFormats, ReasoningMayStayInTheText) {
+  AnswerFormats formats;
+  formats.think_begin = "<think>";
+  formats.think_end = "</think>";
+  openai::GenerationRequest request;
+  request.splits_reasoning = false;
+  request.sampling.constraint = std::make_shared<const OutputConstraint>();
+  apply_formats(formats, {}, "<think>", request);
+  EXPECT_FALSE(request.format);
+  EXPECT_EQ(request.sampling.constraint->after, std::vector<std::string>{"</think>"});
+  EXPECT_TRUE(request.sampling.skip_special_tokens);
+}
+
 TEST(AnswerFormats, AFormLeavesRoomForCalls) {
   AnswerFormats formats;
   formats.tools = ToolFormat::kimi_k2;

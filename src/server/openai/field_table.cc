@@ -31,8 +31,6 @@ constexpr FieldRule kRules[] = {
     {"truncation_side", "vLLM", kNoEffect, "only with `truncate_prompt_tokens`"},
     {"include_obfuscation", "OpenAI", kNoEffect, "streamed events are not padded"},
     {"stream_reasoning", "SGLang", kNoEffect, "use `include_reasoning`"},
-    {"separate_reasoning", "SGLang", kNoEffect, "use `include_reasoning`"},
-    {"reasoning_format", "llama.cpp", kNoEffect, "use `include_reasoning`"},
     {"reasoning_in_content", "llama.cpp", kNoEffect, "use `include_reasoning`"},
     {"guided_decoding_backend", "vLLM", kNoEffect, "there is one implementation"},
     {"cache_prompt", "llama.cpp", kNoEffect,

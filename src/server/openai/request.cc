@@ -153,6 +153,12 @@ void read_chat_completion(Fields& fields, const ParseOptions& options, ChatCompl
                 "tool_choice asks for calls, and the request also asks for a form of the answer; "
                 "leave one of them out");
   fields.read("include_reasoning", out.common.include_reasoning);
+  fields.read("separate_reasoning", out.common.splits_reasoning);     // SGLang's
+  if (std::string format; fields.read("reasoning_format", format)) {  // llama.cpp's
+    if (format != "none" && format != "auto" && format != "deepseek")
+      fields.refuse("reasoning_format", Json(format), R"("none", "auto" or "deepseek")");
+    out.common.splits_reasoning = out.common.splits_reasoning && format != "none";
+  }
   read_chat_lengths(fields, out.common);
   read_chat_logprobs(fields, options.max_logprobs, out);
   read_modalities(fields);

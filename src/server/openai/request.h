@@ -32,6 +32,7 @@ struct GenerationRequest {
   bool add_special_tokens = true;      ///< default: true for completions, false for chats
   std::optional<AnswerFormat> format;  ///< chats: answers are split by it
   bool include_reasoning = true;       ///< chats: the answer has the reasoning
+  bool splits_reasoning = true;        ///< chats: the reasoning is no part of the content
 };
 
 /// Members of all request types.

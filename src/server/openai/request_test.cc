@@ -517,6 +517,17 @@ TEST(OpenaiRequest, GoesOnWithTheFinalMessage) {
   EXPECT_EQ(got->common.sampling.max_tokens, std::nullopt);
 }
 
+TEST(OpenaiRequest, LeavesTheReasoningInTheText) {
+  for (const auto& [field, splits] :
+       {std::pair(R"("separate_reasoning":false)", false), std::pair(R"("separate_reasoning":true)", true),
+        std::pair(R"("reasoning_format":"none")", false), std::pair(R"("reasoning_format":"auto")", true)}) {
+    const auto got = chat(std::string(R"({"messages":[{"role":"user","content":"a"}],)") + field + "}");
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(got->common.splits_reasoning, splits) << field;
+  }
+  EXPECT_FALSE(chat(R"({"messages":[{"role":"user","content":"a"}],"reasoning_format":"x"})"));
+}
+
 TEST(OpenaiRequest, TurnsThinkingOnAndOff) {
   const auto kwargs = [](const std::string& fields) {
     const auto got = chat(R"({"messages":[{"role":"user","content":"a"}],)" + fields + "}");
