@@ -20,7 +20,6 @@ EngineCore::EngineCore(SchedulerConfig config, Executor& executor, std::unique_p
       scheduler_(with_overlap(config, executor.overlap())),
       speculator_(std::move(speculator)) {
   if (!speculator_) return;
-  FOVEA_CHECK(!executor.overlap().future_tokens);  // a sequence with drafts gets several tokens
   speculator_->set_constraint_of(
       [this](const Sequence& sequence) { return request_of(sequence).sequence_sampling().constraint; });
 }
@@ -43,6 +42,7 @@ void EngineCore::release_siblings(const Request& first) {
 }
 
 void EngineCore::cancel(uint64_t id) {
+  if (const auto found = requests_.find(id); found != requests_.end() && !failure_) settle(*found->second);
   end_group(id, FinishReason::cancelled, {});
 }
 
@@ -86,14 +86,37 @@ Request& EngineCore::request_of(const Sequence& sequence) const {
   return *requests_.at(sequence.id);
 }
 
+/// Drafts follow tokens that the host knows, and give a sequence several: a step that may have drafts waits
+/// for the one before, and so does the step after it.
+bool EngineCore::waits_for_tokens() const {
+  if (!speculator_ || open_.empty() || !scheduler_.config().overlap.future_tokens) return false;
+  const OpenStep& newest = open_.back();
+  std::vector<const Sequence*> sequences;
+  for (size_t i = 0; i < newest.chunks.size(); ++i) {
+    const ScheduledChunk& chunk = newest.chunks[i];
+    if (chunk.drafts > 0) return true;
+    const Sequence& sequence = *chunk.sequence;
+    if (!chunk.samples || newest.requests[i]->finished() || sequence.length() >= sequence.max_tokens)
+      continue;
+    if (sequence.sampled_on_host) return true;  // else it and the others would alternate
+    sequences.push_back(&sequence);
+  }
+  if (sequences.empty()) return false;
+  const profile::Range range("draft");
+  return speculator_->plans_drafts(sequences);
+}
+
 bool EngineCore::submit_next() {
+  if (waits_for_tokens()) return false;
   const Time start = std::chrono::steady_clock::now();
   const auto chunks = [&] {
     const profile::Range range("schedule");
     return scheduler_.schedule(speculator_.get());
   }();
   if (chunks.empty()) return false;
+  if (!open_.empty()) observe(open_.back());  // before the step overwrites its states
   prepare(chunks, start);
+  if (speculator_) open_.back().drafts = speculator_->end_plan();
   const profile::Range range("submit", static_cast<int64_t>(chunks.size()));
   open_.back().ticket = executor_.submit({batch_, sequence_steps_});
   return true;
@@ -134,7 +157,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
   while (scheduler_.open_steps() < scheduler_.config().overlap.open_steps && submit_next()) {
   }
   if (open_.empty()) return;
-  const OpenStep step = std::move(open_.front());
+  OpenStep step = std::move(open_.front());
   open_.pop_front();
   StepResult result = [&] {
     const profile::Range range("wait");
@@ -154,7 +177,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     for (size_t i = 0; i < step.chunks.size(); ++i)
       if (live(step.requests[i]))
         rows[i] = deliver(*step.requests[i], step.chunks[i], result.sequences[i], computed);
-    if (speculator_ && result.keeps_hidden) observe(step, rows, result);
+    if (speculator_ && executor_.keeps_hidden() && !step.observed) observe(step, rows, result.hidden);
   } else {
     scheduler_.abandon();
     for (Request* request : requests)
@@ -165,7 +188,9 @@ void EngineCore::step(const std::function<void()>& before_emit) {
   for (Request* request : requests) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
-    if (request->finished()) ended_.push_back(take(*request));
+    if (!request->finished()) continue;
+    if (step.observed && result.status) settle(*request);
+    ended_.push_back(take(*request));
   }
   // Sinks are called while the device computes the next step, if it has none.
   if (executor_.runs_apart() && open_.empty()) submit_next();
@@ -207,7 +232,7 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   if (decodes > 0) token_gaps_.add(std::chrono::duration<double>(end - last_step_end_).count());
   last_step_end_ = end;
   if (speculator_)
-    speculator_->took(rows == decodes ? static_cast<int>(step.chunks.size()) : 0, seconds,
+    speculator_->took(rows == decodes ? static_cast<int>(step.chunks.size()) : 0, step.drafts, seconds,
                       static_cast<int>(step_tokens_));
   if (step_tokens_ > 0) {
     const auto bound = std::ranges::lower_bound(kStepTokenBounds, step_tokens_);
@@ -217,8 +242,24 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   last_steps_.push_back({seconds, result.attention_seconds, result.plan_seconds, rows - decodes, decodes});
 }
 
+/// Before the pages of a request that ends go to the prefix cache.
+void EngineCore::settle(const Request& request) {
+  if (speculator_ && scheduler_.config().prefix_cache) speculator_->settle(request.sequence);
+}
+
+/// A step that is still open, without drafts: all of its rows stay.
+void EngineCore::observe(OpenStep& step) {
+  if (!speculator_ || !executor_.keeps_hidden() || step.observed) return;
+  std::vector<int> rows(step.chunks.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!step.requests[i]->finished()) rows[i] = step.chunks[i].count;
+  step.observed = true;
+  observe(step, rows, {});
+}
+
 /// Shows the drafter the states of rows whose tokens stay; those of drafts that were rejected are not shown.
-void EngineCore::observe(const OpenStep& step, std::span<const int> rows, const StepResult& result) {
+void EngineCore::observe(const OpenStep& step, std::span<const int> rows,
+                         std::span<const std::span<const float>> states) {
   const profile::Range range("draft");
   hidden_rows_.clear();
   int64_t row = 0;
@@ -233,7 +274,7 @@ void EngineCore::observe(const OpenStep& step, std::span<const int> rows, const 
                               rows[i] - skipped, row + skipped, ended});
     row += chunk.count;
   }
-  speculator_->observe(hidden_rows_, result.hidden);
+  speculator_->observe(hidden_rows_, states);
 }
 
 int EngineCore::deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now) {

@@ -22,7 +22,7 @@ namespace fovea {
 class EngineCore {
  public:
   /// `config.overlap` is ignored; executor.overlap() applies. The executor must outlive the core.
-  /// `speculator`: null = no drafts; not with Overlap::future_tokens.
+  /// `speculator`: null = no drafts.
   EngineCore(SchedulerConfig config, Executor& executor, std::unique_ptr<Speculator> speculator = nullptr);
 
   /// Add the answers of one request in order of their index. With a prefix cache, all but the first wait
@@ -53,8 +53,11 @@ class EngineCore {
     Time start;
     std::span<const ScheduledChunk> chunks;
     std::vector<Request*> requests;  // of the chunks; those that have ended meanwhile are in ended_
+    int drafts = 0;                  // Speculator::end_plan()
+    bool observed = false;
   };
 
+  bool waits_for_tokens() const;
   bool submit_next();
   void prepare(std::span<const ScheduledChunk> chunks, Time start);
   SequenceStep sequence_step(Request& request, const ScheduledChunk& chunk) const;
@@ -64,7 +67,10 @@ class EngineCore {
   int deliver(Request& request, const ScheduledChunk& chunk, SequenceResult& result, Time now);
   /// Returns the number of accepted drafts.
   int deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result);
-  void observe(const OpenStep& step, std::span<const int> rows, const StepResult& result);
+  void observe(OpenStep& step);
+  void observe(const OpenStep& step, std::span<const int> rows,
+               std::span<const std::span<const float>> states);
+  void settle(const Request& request);
   /// Frees ended requests that no open step refers to any more.
   void drop_ended();
   std::unique_ptr<Request> take(Request& request);

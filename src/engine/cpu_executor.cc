@@ -30,7 +30,6 @@ Ticket CpuExecutor::submit(const Step& step) {
                                   {static_cast<double>(rows.size()) * runner_.vocab_size()});
     for (size_t i = 0; i < step.sequences.size(); ++i)
       result_.sequences.push_back(rows.result(i, logits_of));
-    result_.keeps_hidden = runner_.hidden_states() > 0;
     for (int i = 0; i < runner_.hidden_states(); ++i)
       result_.hidden.push_back(runner_.hidden(i));
   }

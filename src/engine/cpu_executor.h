@@ -16,6 +16,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor(ModelRunner& runner, Stream& stream);
 
   Overlap overlap() const override { return {}; }
+  bool keeps_hidden() const override { return runner_.hidden_states() > 0; }
   Ticket submit(const Step& step) override;
   StepResult wait(Ticket ticket) override;
   std::vector<AttentionUse> attention() const override { return runner_.attention(); }

@@ -68,7 +68,7 @@ DeviceDraftRuns::DeviceDraftRuns(ModelRunner& runner, Ops& ops, DeviceQueue& que
   keep_ids_ = Buffer(device, sizes.keep_ids);
   scratch_ = Buffer(device, sizes.scratch);
   host_drafts_ = HostBuffer(device, sizes.drafts);
-  host_keep_ids_ = HostBuffer(device, sizes.keep_ids);
+  host_keep_ids_ = HostBuffer(device, kKeeps * sizes.keep_ids);
 }
 
 DeviceDraftRuns::~DeviceDraftRuns() {
@@ -95,17 +95,16 @@ bool DeviceDraftRuns::wants_all_logits(int rows) const {
   return !capture_failed_ && bucket_for(options_.buckets, rows) > 0;
 }
 
-void DeviceDraftRuns::begin(std::span<const std::span<const float>>) {
-  queued_ = 0;  // the step was queued after them
-}
+void DeviceDraftRuns::begin(std::span<const std::span<const float>>) {}
 
 Status DeviceDraftRuns::keep(std::span<const int32_t> rows, int first) {
   if (rows.empty()) return {};
   const auto count = static_cast<int64_t>(rows.size());
   FOVEA_CHECK(first >= 0 && first + count <= options_.kept_rows);
-  std::memcpy(host_keep_ids_.data(), rows.data(), rows.size_bytes());
-  FOVEA_RETURN_IF_ERROR(queue_.device().copy_from_host(keep_ids_.data(), host_keep_ids_.data(),
-                                                       rows.size_bytes(), queue_.stream()));
+  std::byte* const ids = host_keep_ids_.data() + keeps_++ % kKeeps * ints(options_.kept_rows);
+  std::memcpy(ids, rows.data(), rows.size_bytes());
+  FOVEA_RETURN_IF_ERROR(
+      queue_.device().copy_from_host(keep_ids_.data(), ids, rows.size_bytes(), queue_.stream()));
   OpQueue ops(ops_, queue_.stream());
   const Tensor kept = kept_.tensor(ElementType::f32, {options_.kept_rows, options_.width});
   ops.gather_rows(options_.step, i32_of(keep_ids_).first_rows(count), kept.slice(0, first, count));

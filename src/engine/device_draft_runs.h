@@ -47,6 +47,10 @@ class DeviceDraftRuns final : public DraftRuns {
   Status run(const Run& run) override;
   Result<std::span<const int32_t>> drafts(int count) override;
 
+  /// Calls of keep() whose ids may still be read: one for each step of the model that may be open, and those
+  /// of the step before, whose end says nothing about what was queued after it.
+  static constexpr int kKeeps = 4;
+
   /// For tests.
   int64_t replays() const { return replays_; }
 
@@ -66,13 +70,15 @@ class DeviceDraftRuns final : public DraftRuns {
   Buffer drafts_, raw_, map_;  // i32 [slots]; [slots] numbers of logits, and [logits], both only with a map
   Buffer kept_, states_;       // f32 [rows, width]
   Buffer keep_ids_, scratch_;  // i32 [kept_rows]; of the sampler
-  HostBuffer host_drafts_, host_keep_ids_;
+  HostBuffer host_drafts_;
+  HostBuffer host_keep_ids_;                // [kKeeps, kept_rows]
   std::vector<int32_t> from_, state_rows_;  // of a run
   std::vector<cuda::SampleRow> sample_rows_;
   Tensor from_there_, state_rows_there_, sample_rows_there_;
   std::map<Key, std::unique_ptr<DeviceGraph>> graphs_;
   bool capture_failed_ = false, failed_ = false;
-  int queued_ = 0;  // runs whose arrays may still be read
+  int queued_ = 0;      // runs whose arrays may still be read
+  uint64_t keeps_ = 0;  // so far
   int64_t replays_ = 0;
 };
 

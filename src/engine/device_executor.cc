@@ -431,7 +431,6 @@ StepResult DeviceExecutor::wait(Ticket ticket) {
   profile::step_done();
   result.status = open.status;
   if (open.status) {
-    result.keeps_hidden = runner_.hidden_states() > 0;
     const profile::Range range("sample");
     evaluate(open, result);
   }

@@ -64,6 +64,7 @@ class DeviceExecutor final : public Executor {
 
   Overlap overlap() const override { return options_.overlap; }
   bool runs_apart() const override { return true; }
+  bool keeps_hidden() const override { return runner_.hidden_states() > 0; }
   void begin_thread() override { queue_.begin_thread(); }
   bool samples_on_host(const SequenceSampling& sampling) const override;
   Ticket submit(const Step& step) override;

@@ -30,8 +30,9 @@ class DraftRuns {
 
   /// A decode run of this many rows is faster with the logits of all rows.
   virtual bool wants_all_logits(int rows) const = 0;
-  /// The next runs follow a step of the model, which has ended. Heads: `states` as of Drafter::observe(),
-  /// valid until the next step of the model; empty where the device has them.
+  /// The next runs follow a step of the model, which may still run where the device has its states. Heads:
+  /// `states` as of Drafter::observe(), valid until the next step of the model; empty where the device has
+  /// them.
   virtual void begin(std::span<const std::span<const float>> states) = 0;
   /// Keeps the states of these rows of the model's step as rows [first, ...) of States::kept. Once after
   /// begin().

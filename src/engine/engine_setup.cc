@@ -128,9 +128,7 @@ Status EngineSetup::choose_device(const EngineConfig& config) {
   std::erase_if(buckets, [&](int rows) { return rows > info.max_batched_tokens; });
   info.cuda_graph_bs = executor.buckets = std::move(buckets);
   info.overlap = config.overlap;
-  // Drafts follow tokens that the host knows.
   executor.drafts = config.speculative.enabled();
-  if (executor.drafts) info.overlap = false;
   executor.overlap = info.overlap ? Overlap{2, true} : Overlap{1, false};
   return {};
 }

@@ -59,9 +59,8 @@ struct StepResult {
   Status status;                          ///< an error: nothing was computed for any sequence of the step
   std::vector<SequenceResult> sequences;  ///< as Step::sequences
   double plan_seconds = 0, attention_seconds = 0;
-  /// The model keeps states of the step's rows (Model::keep_hidden()), until the next submit().
-  bool keeps_hidden = false;
-  /// On the CPU, each of them: f32 [rows of the step, hidden size]. Elsewhere ModelRunner::hidden_there().
+  /// With keeps_hidden() on the CPU, each state: f32 [rows of the step, hidden size], until the next
+  /// submit(). Elsewhere ModelRunner::hidden_there().
   std::vector<std::span<const float>> hidden;
 };
 
@@ -81,6 +80,10 @@ class Executor {
 
   /// Whether submit() returns before the step is done, so that the host can do something else meanwhile.
   virtual bool runs_apart() const { return false; }
+
+  /// Whether the model keeps states of a step's rows (Model::keep_hidden()): those of a step are overwritten
+  /// by the next one. Constant.
+  virtual bool keeps_hidden() const { return false; }
 
   /// Called once, on the thread that calls the functions below.
   virtual void begin_thread() {}

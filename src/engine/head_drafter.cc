@@ -151,6 +151,27 @@ void HeadDrafter::observe(std::span<const HiddenRows> rows, std::span<const std:
   fail(status);
 }
 
+void HeadDrafter::settle(std::span<const HiddenRows> sequences) {
+  if (failed_) return;
+  std::vector<Rows> all;
+  for (const HiddenRows& s : sequences) {
+    const auto found = heads_.find(s.id);
+    if (found == heads_.end()) continue;
+    Head& head = found->second;
+    const int known = static_cast<int>(s.tokens.size()) - 1 - head.sequence.computed;
+    const int count = std::min(known, static_cast<int>(head.kept.size()));
+    if (count > 0) {
+      take_tokens(head, s.tokens);
+      head.sequence.pages.assign(s.pages.begin(), s.pages.end());
+      Rows& rows = all.emplace_back();
+      rows.head = &head;
+      rows.states.assign(head.kept.begin(), head.kept.begin() + count);
+    }
+    head.kept.clear();
+  }
+  fail(compute(all, DraftRuns::States::kept));
+}
+
 void HeadDrafter::propose(std::span<DraftJob> jobs) {
   if (failed_) return;
   std::vector<Rows> all;

@@ -36,6 +36,7 @@ class HeadDrafter final : public DrafterWithModel {
 
   void propose(std::span<DraftJob> jobs) override;
   void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) override;
+  void settle(std::span<const HiddenRows> sequences) override;
   void end(uint64_t id, std::span<const int32_t>, int, std::string_view) override { heads_.erase(id); }
 
   int64_t weight_bytes() const { return model_.model->weight_bytes(); }

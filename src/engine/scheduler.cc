@@ -91,6 +91,7 @@ std::span<const ScheduledChunk> Scheduler::schedule(DraftSource* drafts) {
   logit_budget_ = config_.max_logit_rows;
   encoder_budget_ = config_.max_encoder_rows();
   must_wait_ = false;
+  drafts_ = drafts;
   make_way();
   preempted_ = false;
   decodes_ = 0;
@@ -431,6 +432,7 @@ bool Scheduler::take(int64_t count, std::vector<int32_t>& pages) {
 
 void Scheduler::preempt(Sequence& sequence) {
   running_.erase(std::ranges::find(running_, &sequence));
+  if (drafts_ != nullptr && config_.prefix_cache) drafts_->preempts(sequence);
   store_prefix(sequence, sequence.computed);  // resuming is cheap while the pages stay cached
   release_pages(sequence);
   line_.put_back(sequence);

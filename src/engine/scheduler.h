@@ -78,6 +78,8 @@ class DraftSource {
   virtual ~DraftSource() = default;
   /// Sets Sequence::drafts, at most DraftRoom::most; they are empty before. `decodes`: of the step.
   virtual void propose(std::span<const DraftRoom> rooms, int decodes) = 0;
+  /// A running sequence is about to be preempted, and its pages stored in the prefix cache.
+  virtual void preempts(const Sequence& sequence) { (void)sequence; }
 };
 
 struct SchedulerStats {
@@ -191,6 +193,7 @@ class Scheduler {
   uint64_t overtaken_ =
       0;  // the arrival of the sequence that was the first in the queue without room for its adapter
   int overtakers_ = 0;                        // sequences admitted before it since then
+  DraftSource* drafts_ = nullptr;             // of this step
   bool preempted_ = false;                    // in this step, to free pages
   bool must_wait_ = false;                    // the next sequence to preempt is not preemptible
   const Sequence* short_of_pages_ = nullptr;  // the queue's first sequence, if lack of pages kept it out

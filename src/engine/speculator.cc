@@ -28,11 +28,11 @@ int Speculator::tokens_for(int decodes) {
 /// almost none is accepted, one now and then finds out when that changes.
 int Speculator::tokens_for(const Sequence& sequence, int most) const {
   constexpr double kHopeless = 0.1;
-  constexpr size_t kTryEvery = 8;  // tokens
+  constexpr size_t kTryEvery = 8;  // steps; all sequences in the same one, so that the others have no drafts
   if (!config_.adaptive || !config_.synthetic_rates.empty()) return most;
   const auto lately = accepted_.find(sequence.id);
   if (lately == accepted_.end()) return most;
-  if (lately->second < kHopeless) return sequence.tokens.size() % kTryEvery == 0 ? 1 : 0;
+  if (lately->second < kHopeless) return plans_ % kTryEvery == 0 ? 1 : 0;
   return std::min(most, 1 + static_cast<int>(std::lround(2 * lately->second)));
 }
 
@@ -45,13 +45,33 @@ void Speculator::count(const Sequence& sequence, int verified, int accepted) {
   lately += kNewest * (accepted - lately);
 }
 
-void Speculator::took(int decodes, double seconds, int tokens) {
-  if (measures_) table_.add(decodes, newest_most_, seconds, tokens);
-  newest_most_ = 0;
+void Speculator::took(int decodes, int drafts, double seconds, int tokens) {
+  if (measures_) table_.add(decodes, drafts, seconds, tokens);
+}
+
+int Speculator::planned(int decodes) {
+  if (!planned_) planned_ = tokens_for(decodes);
+  return *planned_;
+}
+
+bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
+  const int most = planned(static_cast<int>(sequences.size()));
+  if (most == 0) return false;
+  return std::ranges::any_of(sequences, [&](const Sequence* s) {
+    return tokens_for(*s, most) > 0 && (!config_.synthetic_rates.empty() ||
+                                        drafter_->may_draft({s->id, s->tokens, s->prompt_len, s->client}));
+  });
+}
+
+int Speculator::end_plan() {
+  ++plans_;
+  const int most = planned_.value_or(0);
+  planned_.reset();
+  return std::exchange(proposed_, false) ? most : 0;
 }
 
 void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
-  const int most = newest_most_ = tokens_for(decodes);
+  const int most = planned(decodes);
   if (most == 0) return;
   jobs_.clear();
   drafted_.clear();
@@ -70,6 +90,7 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     if (!config_.synthetic_rates.empty()) fill(jobs_[i]);
     keep_allowed(*drafted_[i], jobs_[i].drafts);
     drafted_[i]->drafts = std::move(jobs_[i].drafts);
+    proposed_ = proposed_ || !drafted_[i]->drafts.empty();
   }
 }
 
@@ -89,6 +110,14 @@ void Speculator::keep_allowed(const Sequence& sequence, std::vector<int32_t>& dr
     ++allowed;
   constraint->roll_back(allowed);
   drafts.resize(static_cast<size_t>(allowed));
+}
+
+void Speculator::settle(const Sequence& sequence) {
+  HiddenRows rows;
+  rows.id = sequence.id;
+  rows.tokens = sequence.tokens;
+  rows.pages = sequence.pages;
+  drafter_->settle({&rows, 1});
 }
 
 void Speculator::end(const Sequence& sequence) {

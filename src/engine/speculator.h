@@ -2,6 +2,7 @@
 // Asks the drafter for a step's drafts, as many as the configuration wants, and counts how they fared.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -22,17 +23,27 @@ class Speculator final : public DraftSource {
   using ConstraintOf = std::function<TokenConstraint*(const Sequence&)>;
   void set_constraint_of(ConstraintOf constraint_of) { constraint_of_ = std::move(constraint_of); }
 
+  /// Whether the next step may have drafts for these sequences, when it is known which token follows each.
+  /// Otherwise the step need not wait for them.
+  bool plans_drafts(std::span<const Sequence* const> sequences);
   void propose(std::span<const DraftRoom> rooms, int decodes) override;
+  void preempts(const Sequence& sequence) override { settle(sequence); }
+  /// The step that propose() was asked about, if it was, has been made. Returns the drafts that each sequence
+  /// was to have; 0 = no sequence had any.
+  int end_plan();
   /// From now on the number of drafts follows what steps of as many sequences took: for a device whose steps
   /// are alike. Not with rules by batch size.
   void measure() { measures_ = config_.adaptive && config_.by_batch.empty(); }
-  /// A step of `decodes` sequences, and of no prompts, took `seconds` and gave `tokens`.
-  void took(int decodes, double seconds, int tokens);
+  /// A step of `decodes` sequences, and of no prompts, with `drafts` of end_plan() took `seconds` and gave
+  /// `tokens`.
+  void took(int decodes, int drafts, double seconds, int tokens);
 
   /// A step's rows, for drafters that read the model's hidden states.
   void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
     drafter_->observe(rows, states);
   }
+  /// Drafter::settle()
+  void settle(const Sequence& sequence);
   /// The sequence has ended.
   void end(const Sequence& sequence);
   /// A step has verified drafts.
@@ -43,6 +54,7 @@ class Speculator final : public DraftSource {
 
  private:
   int tokens_for(int decodes);
+  int planned(int decodes);
   int tokens_for(const Sequence& sequence, int most) const;
   void fill(DraftJob& job) const;
   void keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const;
@@ -57,7 +69,9 @@ class Speculator final : public DraftSource {
   SpeculativeCounts counts_;
   bool measures_ = false;
   DraftTable table_;
-  int newest_most_ = 0;  // drafts of each sequence that the newest step was to have
+  std::optional<int> planned_;  // drafts of each sequence that the next step is to have
+  bool proposed_ = false;       // the next step has some
+  size_t plans_ = 0;            // so far
 };
 
 /// The drafter of a configuration that needs no model. Null for the others.

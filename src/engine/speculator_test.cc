@@ -27,8 +27,11 @@ using test::Tokens;
 /// Proposes the right tokens, each with a probability, and wrong ones in their places.
 class Oracle final : public Drafter {
  public:
-  Oracle(const SchedulerConfig& config, double right, uint32_t seed = 0)
-      : config_(config), right_(right), rng_(seed) {}
+  /// `seldom`: it may have none for most lengths.
+  Oracle(const SchedulerConfig& config, double right, uint32_t seed = 0, bool seldom = false)
+      : config_(config), right_(right), seldom_(seldom), rng_(seed) {}
+
+  bool may_draft(const DraftJob& job) override { return !seldom_ || job.tokens.size() % 4 == 0; }
 
   void propose(std::span<DraftJob> jobs) override {
     for (DraftJob& job : jobs) {
@@ -52,6 +55,7 @@ class Oracle final : public Drafter {
   int32_t mark() const { return config_.phases_differ ? kDecoded : 0; }
   SchedulerConfig config_;
   double right_;
+  bool seldom_;
   std::mt19937 rng_;
 };
 
@@ -62,8 +66,10 @@ SpeculativeConfig drafts(int k) {
   return config;
 }
 
-std::unique_ptr<Speculator> oracle(const SchedulerConfig& config, int k, double right, uint32_t seed = 0) {
-  return std::make_unique<Speculator>(drafts(k), std::make_unique<Oracle>(config, right, seed), kVocab);
+std::unique_ptr<Speculator> oracle(const SchedulerConfig& config, int k, double right, uint32_t seed = 0,
+                                   bool seldom = false) {
+  return std::make_unique<Speculator>(drafts(k), std::make_unique<Oracle>(config, right, seed, seldom),
+                                      kVocab);
 }
 
 /// Two sequences, and logits for every row.
@@ -158,7 +164,7 @@ TEST(Speculator, RejectedDraftsBecomeRare) {
 
 /// Drafts of any quality, random arrivals and cancels, small pools: preemptions, prefix hits, windows.
 TEST(Speculator, AnswersAreThoseWithoutDraftsInAStorm) {
-  int64_t preemptions = 0, accepted = 0, drafted = 0, hits = 0;
+  int64_t preemptions = 0, accepted = 0, drafted = 0, hits = 0, overlapped = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     std::mt19937 rng(seed);
     const auto random = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
@@ -172,8 +178,11 @@ TEST(Speculator, AnswersAreThoseWithoutDraftsInAStorm) {
     const double right = std::array{0.0, 0.5, 0.9, 1.0}[seed % 4];
     auto speculator = seed % 7 == 0 ? std::make_unique<Speculator>(
                                           drafts(random(1, 15)), std::make_unique<NgramDrafter>(1, 3), kVocab)
-                                    : oracle(config, random(1, 15), right, seed);
-    Harness h(config, {}, seed, std::move(speculator));
+                                    : oracle(config, random(1, 15), right, seed, random(0, 2) == 0);
+    test::LateDevice::Options device;
+    if (seed % 3 == 1) device.overlap = {2, true};
+    device.latest = seed % 11 == 0;
+    Harness h(config, device, seed, std::move(speculator));
     for (int steps = 0, asked = 0; asked < 12 || !h.core.idle(); ++steps) {
       ASSERT_LT(steps, 5000);
       if (asked < 12 && random(0, 2) == 0) {
@@ -192,10 +201,12 @@ TEST(Speculator, AnswersAreThoseWithoutDraftsInAStorm) {
     if (HasFailure()) FAIL() << "seed " << seed;
     const EngineStats stats = h.core.stats();
     preemptions += stats.preemptions;
+    overlapped += h.device.future_tokens;
     hits += stats.prefix_hits;
     accepted += stats.speculative.accepted_tokens;
     drafted += stats.speculative.draft_tokens;
   }
+  EXPECT_GT(overlapped, 500);
   EXPECT_GT(preemptions, 200);
   EXPECT_GT(hits, 500);
   EXPECT_GT(accepted, 2000);

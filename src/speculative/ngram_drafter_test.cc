@@ -22,21 +22,27 @@ Tokens by_definition(const Tokens& tokens, int min, int max, int most) {
 
 TEST(NgramIndex, FindsWhatTheDefinitionFindsAfterEveryToken) {
   std::mt19937 rng(1);
-  int found = 0;
+  int found = 0, will_not = 0;
   for (int round = 0; round < 300; ++round) {
     const int symbols = 1 + static_cast<int>(rng() % 4), min = 1 + static_cast<int>(rng() % 4);
     const int max = min + static_cast<int>(rng() % 4), most = 1 + static_cast<int>(rng() % 6);
     NgramIndex index(min, max);
     Tokens tokens;
+    bool may_find = true;
     for (int i = 0; i < 60; ++i) {
-      for (auto more = 1 + rng() % 3; more > 0; --more)
+      const auto more = 1 + rng() % 3;
+      for (size_t token = 0; token < more; ++token)
         tokens.push_back((static_cast<int32_t>(rng()) & 0x7fffffff) % symbols);
       const auto got = index.find(tokens, most);
+      ASSERT_TRUE(may_find || more > 1 || got.empty());
       ASSERT_EQ(Tokens(got.begin(), got.end()), by_definition(tokens, min, max, most));
       found += !got.empty();
+      may_find = rng() % 2 == 0 || index.may_find_next(tokens);
+      will_not += !may_find;
     }
   }
   EXPECT_GT(found, 5000);
+  EXPECT_GT(will_not, 300);
 }
 
 TEST(NgramDrafter, SequencesAreIndependentAndForgotten) {

@@ -116,17 +116,20 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
     texts.push_back(requests[i].prompt_ids);
     texts.back().insert(texts.back().end(), want[i].ids.begin(), want[i].ids.end());
   }
-  int64_t preemptions = 0, replays = 0;
+  int64_t preemptions = 0, replays = 0, overlapped = 0;
   for (const double right : test::cases({1.0, 0.0, 0.8}, 1))
-    for (const Config& base :
-         {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6, 8, 16, 24}},
-          Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6, 29}, 64, 30}}) {
+    for (const Config& base : {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6, 8, 16, 24}},
+                               Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6, 29}, 64, 30},
+                               Config{kAhead, {2, 4, 6}, 17, 40, true}}) {
       Config setup = base;
       setup.drafts = right == 1 ? 15 : 4;
+      if (base.overlap.future_tokens)
+        setup.with_model.by_batch = {{1, 2, setup.drafts}, {4, 5, 2}, {3, 6, 0}};
       setup.drafter = [&] { return std::make_unique<test::RecordedDrafter>(texts, right, 1); };
       // Rows of a sequence that are one sequence of the batch, in the last case some of them.
       const bool few = right < 1 && !base.buckets.empty();
       for (const auto& [differ, rows] : {std::pair{false, 1}, {true, 1}, {true, few ? 3 : 16}}) {
+        if (base.overlap.future_tokens && differ && rows == 1) continue;
         setup.phases_differ = differ;
         setup.decode_rows = rows;
         DeviceEngine engine(setup);
@@ -137,12 +140,14 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
         if (right > 0) {
           EXPECT_GT(counts.accepted_tokens, 10);
         }
+        overlapped += engine.executor().counts().future_tokens;
         preemptions += engine.core().stats().preemptions;
         replays += engine.executor().counts().replays;
       }
     }
   EXPECT_GT(preemptions, 0);
   EXPECT_GT(replays, 20);
+  EXPECT_GT(overlapped, 30);
 }
 
 std::string head_folder(const char* head) {
@@ -163,30 +168,34 @@ TEST(DeviceDrafts, OfModelsAndHeadsChangeNoAnswer) {
     config.method = head.method;
     config.model = head_folder(head.head);
   }
-  int64_t preemptions = 0;
+  int64_t preemptions = 0, overlapped = 0;
   for (const SpeculativeConfig& drafter : drafters)
     for (const Config& base :
-         {Config{kOneByOne, {2, 6, 17}, 17, 30, true}, Config{kWaits, {}, 9, 60, false, 60, 3}}) {
+         {Config{kOneByOne, {2, 6, 17}, 17, 30, true}, Config{kWaits, {}, 9, 60, false, 60, 3},
+          Config{kAhead, {2, 6}, 17, 40, true}}) {
       Config setup = base;
       setup.with_model = drafter;
       setup.drafts = setup.max_batched_tokens == 17 ? 15 : 4;
+      if (base.overlap.future_tokens) setup.with_model.by_batch = {{1, 2, 4}, {4, 4, 2}, {3, 6, 0}};
       DeviceEngine engine(setup);
       EXPECT_EQ(engine.run(requests), want) << drafter.model << ", " << setup.max_batched_tokens << " rows";
       const EngineStats stats = engine.core().stats();
       EXPECT_GT(stats.speculative.draft_tokens, 20) << drafter.model;
       // The model itself is right where nothing is drawn.
       if (drafter.method == DraftMethod::draft_model) {
-        EXPECT_GT(stats.speculative.accepted_tokens, 60);
+        EXPECT_GT(stats.speculative.accepted_tokens, base.overlap.future_tokens ? 10 : 60);
       }
       preemptions += stats.preemptions;
+      overlapped += engine.executor().counts().future_tokens;
     }
   EXPECT_GT(preemptions, 0);
+  EXPECT_GT(overlapped, 40);
 }
 
 TEST(DeviceDrafts, AreThoseOfTheFormulas) {
   constexpr double kTolerance = 2e-3;  // of the gap between the best two logits
   for (const test::HeadCase& head : test::kLlamaHeads) {
-    int drafts = 0;
+    test::ComparedDrafts compared;
     const auto golden = test::read_drafts(head_folder(head.head));
     for (const auto& text : golden["texts"]) {
       GenerateRequest request;
@@ -198,27 +207,52 @@ TEST(DeviceDrafts, AreThoseOfTheFormulas) {
       const auto want = plain.run({request});
       std::vector<int32_t> whole = request.prompt_ids;
       whole.insert(whole.end(), want[0].ids.begin(), want[0].ids.end());
-      for (const bool accepts : {false, true}) {
-        test::Watched::Proposals proposals;
-        Config setup{kOneByOne, {1, 2, 3, 4, 5, 6}};
-        setup.with_model.method = head.method;
-        setup.with_model.model = head_folder(head.head);
-        setup.with_model.adaptive = false;
-        setup.drafts = 4;
-        setup.watch = [&](std::unique_ptr<Drafter> drafter) {
-          return std::make_unique<test::Watched>(std::move(drafter), proposals,
-                                                 accepts ? whole : std::vector<int32_t>());
-        };
-        DeviceEngine engine(setup);
-        for (int round = 0; round < 2; ++round) {  // the second one behind a cached prefix
+      for (const bool accepts : {false, true})
+        for (const size_t every : {size_t{0}, accepts ? size_t{20} : size_t{3}}) {
+          if (every > 0 && &head != test::kLlamaHeads) continue;
+          test::Watched::Proposals proposals;
+          test::Watched* newest = nullptr;
+          Config setup{every == 0 ? kOneByOne : kAhead, {1, 2, 3, 4, 5, 6}};
+          setup.latest = every == 3;
+          setup.with_model.method = head.method;
+          setup.with_model.model = head_folder(head.head);
+          setup.with_model.adaptive = false;
+          setup.drafts = 4;
+          setup.watch = [&](std::unique_ptr<Drafter> drafter) {
+            auto watched = std::make_unique<test::Watched>(std::move(drafter), proposals,
+                                                           accepts ? whole : std::vector<int32_t>());
+            watched->draft_every(every);
+            watched->watch(request.prompt_ids);
+            newest = watched.get();
+            return watched;
+          };
+          DeviceEngine engine(setup);
+          for (int round = 0; round < 2; ++round) {  // the second one behind a cached prefix
+            proposals.clear();
+            EXPECT_EQ(engine.run({request}), want);
+            test::compare_drafts(proposals, text, compared);
+          }
+          EXPECT_EQ(engine.executor().counts().future_tokens > 0, every > 0);
+          if (every != 20) continue;
+          // And behind an answer that has ended beside another: its rows of the head waited for drafts.
+          DeviceEngine turns(setup);
+          GenerateRequest begun = request, next = request;
+          begun.sampling.max_tokens = 10;
+          next.prompt_ids.assign(whole.begin(), whole.end() - 6);
+          next.sampling.max_tokens = 6;
+          GenerateRequest other = request;
+          other.prompt_ids = {3, 1, 4, 1, 5, 9, 2, 6};
+          other.sampling.max_tokens = 20;
+          turns.run({other, begun});
+          newest->draft_every(0);
           proposals.clear();
-          EXPECT_EQ(engine.run({request}), want);
-          drafts += test::compare_drafts(proposals, text, kTolerance);
+          EXPECT_EQ(turns.run({next})[0].ids, std::vector<int32_t>(whole.end() - 6, whole.end()));
+          test::compare_drafts(proposals, text, compared);
+          if (HasFailure()) return;
         }
-        if (HasFailure()) return;
-      }
     }
-    EXPECT_GT(drafts, 100) << head.head;
+    EXPECT_GT(compared.equal, 100) << head.head;
+    EXPECT_LT(compared.gap, kTolerance) << head.head;
   }
 }
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "files/checkpoint.h"
 #include "tests/engine/storm.h"
 #include "tests/engine/watched_drafts.h"
 #include "tests/support/temp_dir.h"
@@ -21,6 +20,7 @@ using test::Answers;
 using test::compare_drafts;
 using test::Core;
 using test::HeadCase;
+using test::ModelWithMtp;
 using test::WatchedCore;
 using testing::HasSubstr;
 
@@ -39,34 +39,6 @@ json read_json(const std::string& path) {
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
-
-/// GLM-4.7-Flash's fixture with a layer after its last one: shards, and a key in config.json.
-class ModelWithMtp {
- public:
-  ModelWithMtp() {
-    const fs::path to(dir_.path()), from = test::fixture_dir("glm4moelite_mla4_bf16"),
-                                    head = head_dir("mtp_bf16");
-    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"})
-      fs::copy(from / file, to / file);
-    json config = read_json(from / "config.json");
-    config.update(read_json(head / "config.json"));
-    write_text(to / "config.json", config.dump());
-    json map = json::object();
-    int shard = 0;
-    for (const fs::path& folder : {from, head}) {
-      const std::string name = "model-" + std::to_string(++shard) + ".safetensors";
-      fs::copy(folder / "model.safetensors", to / name);
-      const auto checkpoint = Checkpoint::open(folder);
-      for (const CheckpointTensor& tensor : checkpoint->tensors())
-        map[std::string(tensor.name())] = name;
-    }
-    write_text(to / "model.safetensors.index.json", json{{"weight_map", map}}.dump());
-  }
-  std::string path() const { return std::string(dir_.path()); }
-
- private:
-  test::TempDir dir_;
-};
 
 constexpr HeadCase kHeads[] = {{"eagle3_bf16", DraftMethod::eagle3},
                                {"eagle3_speculators_bf16", DraftMethod::eagle3},
@@ -96,7 +68,7 @@ class DraftHeads : public testing::TestWithParam<HeadCase> {
  protected:
   std::string model() {
     if (GetParam().method != DraftMethod::mtp) return test::fixture_dir(test::kLlama);
-    if (!mtp_) mtp_ = std::make_unique<ModelWithMtp>();
+    if (!mtp_) mtp_ = std::make_unique<ModelWithMtp>(std::string(FOVEA_SOURCE_DIR) + "/tests");
     return mtp_->path();
   }
 
@@ -116,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, DraftHeadStorm, testing::ValuesIn(std::span(kHea
 TEST_P(DraftHeads, DraftsAreThoseOfTheFormulas) {
   const json golden = read_json(head_dir(GetParam().head) + "/drafts.json");
   const std::string dir = model();
-  int drafts = 0, accepted = 0;
+  test::ComparedDrafts compared;
+  int accepted = 0;
   for (const json& text : golden["texts"]) {
     const auto prompt = text["ids"].get<std::vector<int32_t>>();
     EngineConfig without = config_of(GetParam(), dir);
@@ -134,24 +107,73 @@ TEST_P(DraftHeads, DraftsAreThoseOfTheFormulas) {
         WatchedCore core(config, accepts ? whole : std::vector<int32_t>());
         const auto answer = core.run(prompt, 16);
         EXPECT_EQ(answer, plain);
-        drafts += compare_drafts(core.proposals, text, kTolerance);
+        compare_drafts(core.proposals, text, compared);
         // Once more, behind a cached prefix.
         EXPECT_EQ(core.run(prompt, 16), answer);
         EXPECT_GT(core.stats().prefix_hits, 0);
-        drafts += compare_drafts(core.proposals, text, kTolerance);
+        compare_drafts(core.proposals, text, compared);
         // And behind an answer that has ended: the next turn.
         WatchedCore turns(config, {});
         const std::vector<int32_t> begun(whole.begin(), whole.end() - 6);
         turns.run(prompt, 10);
         EXPECT_EQ(turns.run(begun, 6), std::vector<int32_t>(whole.end() - 6, whole.end()));
         EXPECT_GT(turns.stats().prefix_hits, static_cast<int64_t>(prompt.size()));
-        drafts += compare_drafts(turns.proposals, text, kTolerance);
+        compare_drafts(turns.proposals, text, compared);
         accepted += static_cast<int>(core.stats().speculative.accepted_tokens);
         if (HasFailure()) return;
       }
   }
-  EXPECT_GT(drafts, 500);
+  EXPECT_GT(compared.equal, 500);
+  EXPECT_LT(compared.gap, kTolerance);
   EXPECT_GT(accepted, 50);
+}
+
+/// A preempted answer, and one that continues a cancelled one, find the rows of the head too, with those that
+/// waited for drafts. Pages of one token: all rows are found.
+TEST_P(DraftHeads, RowsThatWaitAreThereAfterAPreemption) {
+  const json golden = read_json(head_dir(GetParam().head) + "/drafts.json");
+  const json& text = golden["texts"][0];
+  const auto prompt = text["ids"].get<std::vector<int32_t>>();
+  EngineConfig config = config_of(GetParam(), model());
+  config.attention.page_size = 1;
+  config.num_pages = 512;
+  config.max_running_requests = 2;
+  for (const bool alone : {true, false}) {  // drafts while two decode, or not: then many rows wait
+    config.speculative.by_batch.clear();
+    if (alone) config.speculative.by_batch = {{2, 8, 0}};
+    test::ComparedDrafts compared;
+    WatchedCore core(config, {});
+    core.watched().watch(prompt);
+    std::vector<int32_t> first, got, other, begun;
+    core.add(test::prompt_of(20, 3), 11, first, "x");
+    core.add(prompt, 16, got, "x");
+    while (got.size() < 6)
+      core.step();
+    core.proposals.clear();
+    core.add(test::prompt_of(9, 4), 3, other, "y");
+    core.finish();
+    EXPECT_EQ(core.stats().preemptions, 1);
+    compare_drafts(core.proposals, text, compared);
+    EXPECT_GE(compared.equal, 10);
+    EXPECT_LT(compared.gap, kTolerance) << (alone ? "alone" : "all");
+
+    std::vector<int32_t> whole = prompt;
+    whole.insert(whole.end(), got.begin(), got.end());
+    WatchedCore turns(config, {});
+    turns.watched().watch(prompt);
+    turns.add(test::prompt_of(20, 3), 40, first, "x");
+    const uint64_t id = turns.add(prompt, 16, begun, "x");
+    while (begun.size() < 7)
+      turns.step();
+    turns.cancel(id);
+    turns.finish();
+    compared = {};
+    EXPECT_EQ(turns.run({whole.begin(), whole.end() - 8}, 8),
+              std::vector<int32_t>(whole.end() - 8, whole.end()));
+    compare_drafts(turns.proposals, text, compared);
+    EXPECT_GE(compared.equal, 8);
+    EXPECT_LT(compared.gap, kTolerance) << "cancelled, " << (alone ? "alone" : "all");
+  }
 }
 
 /// Chunks, few pages, cached prefixes, cancels, several answers, drafts of every length.
@@ -189,6 +211,58 @@ TEST_P(DraftHeadStorm, AnswersAreThoseWithoutDrafts) {
     if (HasFailure()) return;
   }
   EXPECT_GT(drafted, 1000);
+  EXPECT_GT(preempted, 0);
+  EXPECT_GT(hits, 0);
+}
+
+/// The same with an MTP layer, greedy and sampled.
+TEST_P(DraftHeads, MtpLayersChangeNoAnswer) {
+  if (GetParam().method != DraftMethod::mtp) return;
+  const auto engine_of = [&](const test::Setting& setting, int k) {
+    EngineConfig config = test::config_of(setting, "");
+    config.model = model();
+    if (k == 0) return config;
+    config.speculative.method = DraftMethod::mtp;
+    config.speculative.num_tokens = k;
+    config.speculative.adaptive = k != 15;
+    return config;
+  };
+  std::vector<test::Case> cases(14);
+  Core alone(engine_of({}, 0));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    GenerateRequest& request = cases[i].request;
+    request = test::greedy(test::prompt_of(20 + static_cast<int>(i % 4) * 9, 2), 40);
+    const auto own = test::prompt_of(1 + static_cast<int>(i % 5), static_cast<uint32_t>(i));
+    request.prompt_ids.insert(request.prompt_ids.end(), own.begin(), own.end());
+    request.sampling.temperature = static_cast<float>(i % 2);
+    request.sampling.seed = i;
+    request.sampling.logprobs = 2;
+    if (i % 3 == 0) request.sampling.frequency_penalty = 0.5f;
+    cases[i].alone = alone.run(request);
+  }
+  int64_t drafted = 0, preempted = 0, hits = 0;
+  for (const auto& [k, setting] : {std::pair{15, test::Setting{4, true, 9, 6, 66, 1}},
+                                   std::pair{1, test::Setting{1, true, 512, 14, 300, 1}},
+                                   std::pair{5, test::Setting{16, true, 37, 8, 17, 1}}}) {
+    Core core(engine_of(setting, k));
+    std::vector<std::shared_ptr<Answers>> got;
+    for (const test::Case& c : cases) {
+      core.add(c.request, got.emplace_back(std::make_shared<Answers>()));
+      if (got.size() % 4 == 0) core->cancel(core.add(c.request, std::make_shared<Answers>()));
+      core.step();
+    }
+    while (!core->idle())
+      core.step();
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(*got[i], cases[i].alone) << i << ", k " << k;
+    const EngineStats stats = core->stats();
+    EXPECT_EQ(stats.pages_in_use, 0);
+    EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+    drafted += stats.speculative.draft_tokens;
+    preempted += stats.preemptions;
+    hits += stats.prefix_hits;
+  }
+  EXPECT_GT(drafted, 500);
   EXPECT_GT(preempted, 0);
   EXPECT_GT(hits, 0);
 }
