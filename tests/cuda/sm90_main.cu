@@ -230,21 +230,23 @@ static void check_invariances() {
 
 /// Several rows of a sequence, as where drafts are verified: each has the same bits beside any number of
 /// others.
-static void check_drafts() {
+/// `only`: a head size, 0 = all.
+static void check_drafts(int only) {
   for (const HeadSize size : kHeadSizes)
-    for (const int group : {4, 1, 7}) {
-      Problem p;
-      p.head_dim = size.d, p.v_head_dim = size.dv, p.group = group;
-      p.name = "drafts, D " + std::to_string(size.d) + ", group " + std::to_string(group);
-      p.seqs = {{1, 300, 3}, {16, 5000, 1}, {3, 17, 4}};
-      for (const Element kv : {Element::bf16, Element::e4m3}) {
-        p.kv = kv;
-        if (!select(p, KernelKind::decode).ok()) continue;
-        for (const int tail : {1, 2, 3, 5, 6, 7, 11, 15})
-          check_invariance(p, sm90_kernel(p, KernelKind::decode), 1, tail);
-        check_all({p}, KernelKind::decode, Element::bf16);
+    if (only == 0 || size.d == only)
+      for (const int group : {4, 1, 7}) {
+        Problem p;
+        p.head_dim = size.d, p.v_head_dim = size.dv, p.group = group;
+        p.name = "drafts, D " + std::to_string(size.d) + ", group " + std::to_string(group);
+        p.seqs = {{1, 300, 3}, {16, 5000, 1}, {3, 17, 4}};
+        for (const Element kv : {Element::bf16, Element::e4m3}) {
+          p.kv = kv;
+          if (!select(p, KernelKind::decode).ok()) continue;
+          for (const int tail : {1, 2, 3, 5, 6, 7, 11, 15})
+            check_invariance(p, sm90_kernel(p, KernelKind::decode), 1, tail);
+          check_all({p}, KernelKind::decode, Element::bf16);
+        }
       }
-    }
   std::printf("drafts: %d failures\n", failures);
 }
 
@@ -412,7 +414,7 @@ int main(int argc, char** argv) {
   if (what == "fp16" || what == "check") check_type(Element::f16);
   if (what == "eight_bit") check_eight_bit_prefill(Element::bf16), check_eight_bit_prefill(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
-  if (what == "drafts" || what == "check") check_drafts();
+  if (what == "drafts" || what == "check") check_drafts(argc > 2 ? std::atoi(argv[2]) : 0);
   if (what == "small") check_small();
   if (what == "bench" || what == "prefill") bench_prefill();
   if (what == "bench" || what == "eight_bit_prefill") bench_eight_bit();

@@ -83,16 +83,17 @@ struct DecodeCombine {
   static constexpr int kWarps = P::kConsumers / 32;
   static constexpr int kCells = P::kThreadCells;
   const AttentionParams& params;
-  float* exchange;  ///< shared [kKeyGroups, kPassRows, kCombinePitch]: O of the key groups
   /// Shared [2, kKeyGroups + 2, kRows], double-buffered by parity: states of a chunk's key groups, of the
   /// group, of the row.
   float2* states;
+  /// Shared [kCells, kConsumers]: O of the row's groups before this one; each thread has its own.
+  float4* row;
   int* list;  ///< shared [kConsumers + 8]: PartialLayout::partial_at in order; counts of the warps
   const int thread = static_cast<int>(threadIdx.x);
-  int parity = 0, row_parity = 0;     ///< buffers of the newest group state, row state
-  bool group_empty = true;            ///< the group has no chunk yet
-  bool row_empty = true;              ///< the row has no group yet
-  float4 group[kCells], row[kCells];  ///< O of the group; O of the row's groups before it
+  int parity = 0, row_parity = 0;  ///< buffers of the newest group state, row state
+  bool group_empty = true;         ///< the group has no chunk yet
+  bool row_empty = true;           ///< the row has no group yet
+  float4 group[kCells];            ///< O of the group
 
   static __device__ void barrier() { named_barrier_sync(kBarrier, P::kConsumers); }
   static __device__ float2 empty_state() { return make_float2(-INFINITY, 0); }
@@ -129,10 +130,8 @@ struct DecodeCombine {
   __device__ void begin_row() {
     begin_group();
     row_empty = true;
-#pragma unroll
-    for (int i = 0; i < kCells; ++i)
-      row[i] = make_float4(0, 0, 0, 0);
   }
+  __device__ float4& row_cell(int cell) const { return row[cell * P::kConsumers + thread]; }
   __device__ void begin_group() {
     group_empty = true;
 #pragma unroll
@@ -140,10 +139,16 @@ struct DecodeCombine {
       group[i] = make_float4(0, 0, 0, 0);
   }
 
+  /// Where column `column` of row `row` of a pass is in a row of the exchange: rows of a warp's store lie in
+  /// other banks.
+  static __device__ int exchange_column(int row, int column) { return column ^ row / 2 % 4 * 8; }
+
   /// Combines the results of all warps for a chunk and adds them to the group or, with `partial_group`,
-  /// stores them as the partial result of the item's split.
+  /// stores them as the partial result of the item's split. `last_tile`: memory of the chunk's last tile,
+  /// which no warp reads after its call: kExchangeBuffers of [kKeyGroups, kPassRows, kDv]. Null: there was no
+  /// tile.
   __device__ void add_chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
-                            const WarpPlace<P>& place, bool partial_group) {
+                            const WarpPlace<P>& place, bool partial_group, float* last_tile) {
     const int g = place.lane / 4, q = place.lane % 4;
     parity ^= 1;
     float2* const state = states_of(parity);
@@ -158,12 +163,11 @@ struct DecodeCombine {
 #pragma unroll
     for (int pass = 0; pass < P::kPasses; ++pass) {
       if (pass * P::kPassRows >= rows) break;
-      const int h = pass * P::kPassRows / 8, first = pass * P::kPassRows % 8;
-      barrier();  // the rows of the previous pass have been read
-      if (2 * q >= first && 2 * q < first + P::kPassRows)
-        store_fragment(exchange + (place.group * P::kPassRows + 2 * q - first) * P::kCombinePitch +
-                           place.part * P::kPartDv,
-                       tile.o, h);
+      // The tile, or the rows of the pass before the last one, have been read: the second barrier of a pass
+      // says so of the one before.
+      if (pass == 0 || P::kExchangeBuffers == 1) barrier();
+      float* const exchange = last_tile + pass % P::kExchangeBuffers * (P::kExchangeBytes / 4);
+      if (last_tile != nullptr) store_fragment(exchange, tile.o, pass, place);
       barrier();
       for_cells_of_pass(pass, rows, [&](int cell, int r, int column) {
         float2 sum = empty_state();
@@ -176,8 +180,9 @@ struct DecodeCombine {
         for (int w = 0; w < P::kKeyGroups; ++w) {
           const float2 s = state[w * P::kRows + r];
           const float f = planted_group_weight(exp2_approx(s.x - base), w, P::kKeyGroups);
-          const float4 y = *reinterpret_cast<const float4*>(
-              exchange + (w * P::kPassRows + r % P::kPassRows) * P::kCombinePitch + column);
+          const int row = r % P::kPassRows;
+          const float4 y = *reinterpret_cast<const float4*>(exchange + (w * P::kPassRows + row) * P::kDv +
+                                                            exchange_column(row, column));
           sum.y = fmaf(s.y, f, sum.y);
           o = make_float4(fmaf(y.x, f, o.x), fmaf(y.y, f, o.y), fmaf(y.z, f, o.z), fmaf(y.w, f, o.w));
         }
@@ -195,19 +200,28 @@ struct DecodeCombine {
     if (!partial_group) group_empty = false;
   }
 
-  /// Stores this lane's columns of two query rows; h: which 8 query rows of the fragment.
-  static __device__ void store_fragment(float* to, const float (&o)[P::kPartDv / 16][P::kRowGroups][4],
-                                        int h) {
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  /// Stores this lane's columns of its two query rows of group h.
+  static __device__ void store_fragment(float* exchange, const float (&o)[P::kPartDv / 16][P::kRowGroups][4],
+                                        int h, const WarpPlace<P>& place) {
+    const int g = place.lane / 4, q = place.lane % 4;
+    float* const rows = exchange + (place.group * P::kPassRows + 2 * q) * P::kDv + place.part * P::kPartDv;
+    // 32 columns on, the banks are the same.
 #pragma unroll
-    for (int e = 0; e < 2; ++e)
+    for (int odd = 0; odd < 2; ++odd)
 #pragma unroll
-      for (int j = 0; j < P::kPartDv / 16; ++j) {
-        float* const at = to + e * P::kCombinePitch + 16 * j;
-        if constexpr (P::kEightBit)
-          *reinterpret_cast<float2*>(at + 2 * g) = make_float2(o[j][h][e], o[j][h][2 + e]);
-        else
-          at[g] = o[j][h][e], at[g + 8] = o[j][h][2 + e];
+      for (int half = 0; half < (P::kEightBit ? 1 : 2); ++half) {
+        float* const to = rows + exchange_column(2 * q, 16 * odd + 8 * half + (P::kEightBit ? 2 * g : g));
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+#pragma unroll
+          for (int j = 0; j < P::kPartDv / 32; ++j) {
+            const float(&from)[4] = o[2 * j + odd][h];
+            float* const at = to + e * P::kDv + 32 * j;
+            if constexpr (P::kEightBit)
+              *reinterpret_cast<float2*>(at) = make_float2(from[e], from[2 + e]);
+            else
+              *at = from[2 * half + e];
+          }
       }
   }
 
@@ -219,7 +233,8 @@ struct DecodeCombine {
                    sum = group_state(parity, r);
       const CombineFactors f(before.x, sum.x);
       row_state(row_parity, r) = combine_states(f, before, sum);
-      row[cell] = combine(row[cell], f.first, group[cell], f.second);
+      const float4 sum_before = row_empty ? make_float4(0, 0, 0, 0) : row_cell(cell);
+      row_cell(cell) = combine(sum_before, f.first, group[cell], f.second);
     });
     begin_group();
     row_empty = false;
@@ -232,14 +247,14 @@ struct DecodeCombine {
   }
   __device__ void store_row(const WorkItem& item, int head, int rows) {
     for_cells(rows, [&](int cell, int r, int column) {
-      store_partial(item, head, 0, rows, r, column, row[cell], row_state(row_parity, r));
+      store_partial(item, head, 0, rows, r, column, row_cell(cell), row_state(row_parity, r));
     });
   }
   /// Normalises and stores the row, which has all its groups.
   __device__ void store_output(const WorkItem& item, int head, int rows) {
     for_cells(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_parity, r);
-      finish<typename P::Q>(params, item, head, r, column, row[cell], sum.x, sum_of(item, sum.y));
+      finish<typename P::Q>(params, item, head, r, column, row_cell(cell), sum.x, sum_of(item, sum.y));
     });
   }
 
@@ -275,7 +290,8 @@ struct DecodeCombine {
     if (thread == 0) list[P::kConsumers] = is_last_arrival(before, num_ctas);
     barrier();
     if (list[P::kConsumers] == 0) return;
-    begin_row();
+    begin_group();
+    float4 total[kCells] = {};
     float2 totals[kCells] = {};
     const int partial_bytes = rows * (P::kDv * 4 + 24);
     const int max_count = min(P::kConsumers, (P::kRingBytes - 16) / partial_bytes);
@@ -284,10 +300,10 @@ struct DecodeCombine {
       if (first > 0) count = list_partials(layout, first, leading);
 #pragma unroll 1
       for (int at = 0; at < count; at += max_count)
-        combine_partials(item, head, rows, at, min(max_count, count - at), landing, totals);
+        combine_partials(item, head, rows, at, min(max_count, count - at), landing, total, totals);
     }
     for_cells(rows, [&](int cell, int r, int column) {
-      finish<typename P::Q>(params, item, head, r, column, row[cell], group_state(0, r).y, totals[cell].y);
+      finish<typename P::Q>(params, item, head, r, column, total[cell], group_state(0, r).y, totals[cell].y);
     });
   }
 
@@ -313,9 +329,9 @@ struct DecodeCombine {
   }
 
   /// Combines the `count` listed partial results from `first` on with the group and the row. All of them are
-  /// copied to `landing` first. `totals`: row_sum of the group (x) and of the row (y).
+  /// copied to `landing` first. `total`: O of the row; `totals`: row_sum of the group (x) and of the row (y).
   __device__ void combine_partials(const WorkItem& item, int head, int rows, int first, int count,
-                                   char* landing, float2 (&totals)[kCells]) {
+                                   char* landing, float4 (&total)[kCells], float2 (&totals)[kCells]) {
     constexpr int kColumns = P::kDv / 4;
     const int units = partials_of_split(rows);
     const int64_t stride = static_cast<int64_t>(params.kv_heads.divisor) * params.partial_rows * units;
@@ -346,7 +362,7 @@ struct DecodeCombine {
         group[cell] = combine(group[cell], f.x, o[(r * count + i) * kColumns + column / 4], f.y);
         totals[cell].x = combine(totals[cell].x, f.x, sums[r * count + i].y, f.y);
         if ((list[first + i] & PartialLayout::kLastOfGroup) == 0) continue;
-        row[cell] = combine(row[cell], f.z, group[cell], f.w);
+        total[cell] = combine(total[cell], f.z, group[cell], f.w);
         totals[cell].y = combine(totals[cell].y, f.z, totals[cell].x, f.w);
         group[cell] = make_float4(0, 0, 0, 0);
         totals[cell].x = 0;

@@ -78,7 +78,6 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
   DecodeTile<P> tile(place);
   DecodeQuery<P> query;
   RingPosition<P::kStages> at;
-  int first_shared = -1, last_shared = -1;  // last item here of a row tile that other CTAs have splits of
   for (int index = range.first; index < range.last;) {
     DecodeRowTile<P> row_tile(params, index);
     const bool from_start = row_tile.item.split == 0;
@@ -93,15 +92,23 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
       int key = row_tile.first_key();
       do {
         const int chunk = key / P::kChunkKeys, last = min(item.key_last, (chunk + 1) * P::kChunkKeys);
+        const bool some = key < last;
         tile.reset();
         for (; key < last; key += P::kTileKeys, at.next()) {
           mbarrier_wait(ring.full(at.slot), at.phase);
           tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys,
                     row_tile.rows);
+          if (key + P::kTileKeys >= last) continue;  // the warps exchange results in the last tile's memory
           __syncwarp();
           if (place.lane == 0) mbarrier_arrive(ring.empty(at.slot));
         }
-        combine.add_chunk(item, range.head, row_tile.rows, tile, place, partial_group);
+        const uint32_t slot = (at.slot == 0 ? P::kStages : at.slot) - 1;  // of the last tile
+        combine.add_chunk(item, range.head, row_tile.rows, tile, place, partial_group,
+                          some ? reinterpret_cast<float*>(landing + slot * P::kStageBytes) : nullptr);
+        if (some) {
+          __syncwarp();
+          if (place.lane == 0) mbarrier_arrive(ring.empty(slot));
+        }
         const bool ends = (chunk + 1) % P::kGroupChunks == 0 || (key >= item.key_last && last_split);
         group_open = !partial_group && !ends;
         if (ends && !partial_group) {
@@ -127,15 +134,17 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
                           max(0, item.split - (row_tile.first_chunk() + item.split) % P::kGroupChunks),
                           row_tile.rows);
     if (!combine.row_empty) combine.store_row(item, range.head, row_tile.rows);
-    (row_tile.index == range.last - 1 ? last_shared : first_shared) = row_tile.index;
   }
   // Only the first and the last row tile of a range can be shared with other CTAs. Combining comes last: the
   // ring is free by now, and the other CTAs that have splits of these row tiles finish at about this time.
 #pragma unroll 1
-  for (int i = 0; i < 2; ++i) {
-    const int index = i == 0 ? first_shared : last_shared;
-    if (index < 0) continue;
-    const DecodeRowTile<P> row_tile(params, index);
+  for (int i = 0; i < 2 && range.first < range.last; ++i) {
+    const DecodeRowTile<P> row_tile(params, i == 0 ? range.first : range.last - 1);
+    const bool last = row_tile.end(range) == range.last;
+    if (i == 0 && last) continue;  // it comes as the last one
+    if (row_tile.tile_item() >= range.first &&
+        row_tile.tile_item() + row_tile.item.num_splits == row_tile.end(range))
+      continue;  // not shared
     const PartialLayout layout{range.division, row_tile.tile_item(), row_tile.first_chunk(),
                                row_tile.item.num_splits, P::kGroupChunks};
     combine.arrive_and_combine(row_tile.item, range.head, row_tile.rows, layout, landing);
@@ -148,9 +157,9 @@ __global__ __launch_bounds__(P::kThreads,
                                                    const __grid_constant__ DecodeGrid grid) {
   extern __shared__ __align__(128) char shared[];
   char* const query_tile = shared + P::kRingBytes;
-  char* const exchange = query_tile + P::kQueryBytes;
-  char* const states = exchange + P::kCombineBytes;
-  char* const list = states + P::kStateBytes;
+  char* const states = query_tile + P::kQueryBytes;
+  char* const sums = states + P::kStateBytes;
+  char* const list = sums + P::kRowSumBytes;
   const DecodeRing<P> ring{shared_address(shared), shared_address(list + P::kPartialListBytes)};
   volatile int* const dependency_done =
       reinterpret_cast<int*>(list + P::kPartialListBytes + P::kBarrierBytes);
@@ -171,7 +180,7 @@ __global__ __launch_bounds__(P::kThreads,
   if (threadIdx.x < P::kConsumers) {
     wait_for_grid_dependency<P>(params, range, grid, dependency_done);
     if constexpr (P::kShiftRegisters) registers_increase<P::kConsumerRegisters>();
-    DecodeCombine<P> combine{params, reinterpret_cast<float*>(exchange), reinterpret_cast<float2*>(states),
+    DecodeCombine<P> combine{params, reinterpret_cast<float2*>(states), reinterpret_cast<float4*>(sums),
                              reinterpret_cast<int*>(list)};
     consume<P>(params, range, ring, query_tile, combine, shared);
   } else {

@@ -66,29 +66,33 @@ struct DecodePolicy {
   static constexpr int kStageBytes = kKBytes + kVBytes;
   static_assert(kKBytes % 128 == 0 && kVBytes % 128 == 0);
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr bool kQueryShared = (kD / 8 + kPartDv / 4) * kRowGroups > 96;
+  /// Queries in shared memory, where registers are scarce.
+  static constexpr bool kQueryShared = (kD / 8 + kPartDv / 4) * kRowGroups > 96 || kD == 96;
   using QTile = TileLayout<kD * 2>;
   static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;
-  /// The key groups exchange O in fp32, kPassRows rows at a time, padded by 8 floats so that the stores of
-  /// the fragments have no bank conflicts; and their softmax states, double-buffered.
-  static constexpr int kPassRows = kConsumers * 4 >= 4 * kDv ? 4 : 2, kPasses = kRows / kPassRows;
-  static constexpr int kCombinePitch = kDv + 8;
-  static constexpr int kCombineBytes = kKeyGroups * kPassRows * kCombinePitch * 4;
-  static constexpr int kStateBytes = 2 * (kKeyGroups + 2) * kRows * 8;
-  static constexpr int kPartialListBytes = (kConsumers + 8) * 4;
-  static constexpr int kBarrierBytes = kStages * 16, kFlagBytes = 16;
-  static constexpr int kSharedBytes =
-      kRingBytes + kQueryBytes + kCombineBytes + kStateBytes + kPartialListBytes + kBarrierBytes + kFlagBytes;
-  static_assert(kSharedBytes <= kMaxSharedBytes);
+  /// At the end of a chunk the key groups exchange O in fp32, kPassRows rows at a time, in the memory of the
+  /// chunk's last tile; where that has room for two buffers, by turns. Their softmax states are
+  /// double-buffered too.
+  static constexpr int kPassRows = 8, kPasses = kRows / kPassRows;
+  static constexpr int kExchangeBytes = kKeyGroups * kPassRows * kDv * 4;
+  static constexpr int kExchangeBuffers = kStageBytes >= 2 * kExchangeBytes ? 2 : 1;
+  static_assert(kStageBytes >= kExchangeBytes);
   /// A cell is four columns of O in one row. A thread combines kPassCells of them in every kTurns-th pass.
   static constexpr int kCells = kPassRows * kDv / 4;  ///< of a pass
   static constexpr int kPassCells = (kCells + kConsumers - 1) / kConsumers;
   static constexpr int kTurns = kPassCells > 1 ? 1 : kConsumers / kCells;
   static constexpr int kThreadCells = (kPasses + kTurns - 1) / kTurns * kPassCells;
+  static constexpr int kRowSumBytes = kThreadCells * kConsumers * 16;
+  static constexpr int kStateBytes = 2 * (kKeyGroups + 2) * kRows * 8;
+  static constexpr int kPartialListBytes = (kConsumers + 8) * 4;
+  static constexpr int kBarrierBytes = kStages * 16, kFlagBytes = 16;
+  static constexpr int kSharedBytes =
+      kRingBytes + kQueryBytes + kStateBytes + kRowSumBytes + kPartialListBytes + kBarrierBytes + kFlagBytes;
+  static_assert(kSharedBytes <= kMaxSharedBytes);
   /// setmaxnreg moves registers to the consumers where more than 256 threads leave too few for all: a launch
-  /// gives 168 per thread.
+  /// gives 168 per thread. D = 64: with 216, ptxas spills.
   static constexpr bool kShiftRegisters = kThreads > 256;
-  static constexpr int kConsumerRegisters = kD == 256 && !kEightBit ? 224 : 216;
+  static constexpr int kConsumerRegisters = kD == 256 && !kEightBit ? 224 : kD == 64 ? 184 : 216;
   static constexpr int kProducerRegisters = 3 * 168 - 2 * kConsumerRegisters;
   static_assert(!kShiftRegisters || kThreads == 384);
 };

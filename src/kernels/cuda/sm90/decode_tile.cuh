@@ -46,13 +46,19 @@ struct DecodeQuery {
 
   uint32_t a[P::kQueryShared ? 1 : P::kD / 16][P::kRowGroups][2];
   uint32_t shared = 0;
-  const float* factors = nullptr;      ///< [kRows] in shared memory, with kQueryShared
-  float own_factor[P::kRowGroups][2];  ///< of rows 8 h + 2 q + e, otherwise
+  float own_factor[P::kRowGroups][2];  ///< of rows 8 h + 2 q + e; unused with kQueryShared
 
   /// By which row 8 h + 2 q + e was divided.
   __device__ float factor(int h, int e) const {
     if constexpr (!kToHalf) return 1.0f;
-    if constexpr (P::kQueryShared) return factors[8 * h + static_cast<int>(threadIdx.x) % 4 * 2 + e];
+    if constexpr (P::kQueryShared) {
+      const auto row = static_cast<uint32_t>(8 * h + e) + threadIdx.x % 4 * 2;
+      float by;
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(by)
+                   : "r"(shared + static_cast<uint32_t>(P::kRows * P::QTile::kPitch) + 4 * row));
+      return by;
+    }
     return own_factor[h][e];
   }
 
@@ -115,7 +121,7 @@ struct DecodeQuery {
                               char* tile) {
     named_barrier_sync(kQueryBarrier, P::kConsumers);  // the previous queries have been read
     constexpr int kLanes = 4;                          // of a row, adjacent in a warp
-    float* const all_factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
+    float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     const int used = (rows + 7) / 8 * 8;  // step() reads no groups beyond
     for (int i = static_cast<int>(threadIdx.x); i < used * kLanes; i += P::kConsumers) {
       const int row = i / kLanes;
@@ -136,11 +142,10 @@ struct DecodeQuery {
         const int at = P::kEightBit ? word / 8 * 8 + word % 2 * 4 + word % 8 / 2 : word;
         *reinterpret_cast<unsigned*>(tile + P::QTile::offset(row, at / 4) + at % 4 * 4) = value;
       }
-      if (i % kLanes == 0) all_factors[row] = range.x;
+      if (i % kLanes == 0) factors[row] = range.x;
     }
     named_barrier_sync(kQueryBarrier, P::kConsumers);
     shared = shared_address(tile);
-    factors = all_factors;
   }
 
   /// The fragments of dims 16 k to 16 k + 31, operand B, of rows 8 h to 8 h + 7: f[0] and f[1] are those of
@@ -246,19 +251,14 @@ struct DecodeTile {
                               uint32_t k_tile, uint32_t v_tile, int key0) {
     float s[kM][Groups][4];
     scores(s, query, k_tile + k_at);
-    float scales[Groups][2];
-#pragma unroll
-    for (int i = 0; i < 2 * Groups; ++i)
-      scales[i / 2][i % 2] = p.scale * kLog2e * query.factor(i / 2, i % 2);
+    float scale = p.scale * kLog2e;
     if (p.mask.softcap > 0.0f) {
       cap(s, p, query);
-#pragma unroll
-      for (int i = 0; i < 2 * Groups; ++i)
-        scales[i / 2][i % 2] = 1.0f;
+      scale = 1.0f;
     }
     if (key0 + P::kWarpKeys > min(unmasked.last, item.key_last) || key0 < unmasked.first)
       apply_mask(s, p, item, key0);
-    softmax(s, scales);
+    softmax(s, p, query, scale);
     values(s, v_tile + v_at);
   }
 
@@ -345,18 +345,23 @@ struct DecodeTile {
   }
 
   /// Online softmax: scores -> unrounded probabilities. O and row_sum are rescaled where row_max grows.
+  /// `scale` gives log2 units, without the rows' factors; capped scores have them already.
   template <int Groups>
-  __device__ void softmax(float (&s)[kM][Groups][4], const float (&scales)[Groups][2]) {
+  __device__ void softmax(float (&s)[kM][Groups][4], const AttentionParams& p, const DecodeQuery<P>& query,
+                          float scale) {
 #pragma unroll
     for (int h = 0; h < Groups; ++h) {
-      float top[2], base[2];
+      float top[2], base[2], scales[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         top[e] = fmaxf(s[0][h][e], s[0][h][2 + e]);
 #pragma unroll
         for (int m = 1; m < kM; ++m)
           top[e] = fmaxf(top[e], fmaxf(s[m][h][e], s[m][h][2 + e]));
-        top[e] = fmaxf(row_max[h][e], column_max(top[e]) * scales[h][e]);
+        scales[e] = scale;
+        if constexpr (DecodeQuery<P>::kToHalf)
+          if (p.mask.softcap <= 0.0f) scales[e] = scale * query.factor(h, e);
+        top[e] = fmaxf(row_max[h][e], column_max(top[e]) * scales[e]);
         base[e] = finite_max(top[e]);
       }
       if (top[0] > row_max[h][0] || top[1] > row_max[h][1]) {
@@ -375,7 +380,7 @@ struct DecodeTile {
 #pragma unroll
       for (int i = 0; i < 4 * kM; ++i) {
         float& x = s[i / 4][h][i % 4];
-        x = exp2_approx(fmaf(x, scales[h][i % 2], -base[i % 2]));
+        x = exp2_approx(fmaf(x, scales[i % 2], -base[i % 2]));
         row_sum[h][i % 2] += x;
       }
     }
