@@ -42,8 +42,9 @@ struct LaneRotation {
   bool active = false, interleaved = false;
   float c[4], s[4];
 
-  __device__ LaneRotation(const RopeParams& rope, int64_t position, int lane)
-      : active(4 * lane < rope.dim / 2), interleaved(rope.interleaved) {
+  /// `exists`: the table has a row for the position.
+  __device__ LaneRotation(const RopeParams& rope, int64_t position, bool exists, int lane)
+      : active(exists && 4 * lane < rope.dim / 2), interleaved(rope.interleaved) {
     if (!active) return;
     const int64_t at = position * (rope.dim / 2) + 4 * lane;
     const float4 cos = *reinterpret_cast<const float4*>(rope.cos + at);
@@ -149,10 +150,11 @@ __global__ void __launch_bounds__(32 * kHeadWarps, kCache == KvCacheDType::int8_
   const int first = (part * kHeadWarps + warp) * together;
   load(first + warp_lane / lanes_of_head);
   const TokenPlace place = place_of(p, token, warp_lane);
+  // In front of the branches that wait for the slot: the rows of the tables need not wait for it.
+  const LaneRotation rotation(p.rope, place.position, !place.unassigned && !place.beyond, lanes.lane);
   const bool has_q = placed(p, place, token, false, threadIdx.x == 0 && q_heads > 0);
   const bool has_kv = placed(p, place, token, true, threadIdx.x == 0 && kv_heads > 0) && place.slot >= 0;
   if (!has_q && !has_kv) return;
-  const LaneRotation rotation(p.rope, place.position, lanes.lane);
   const float factor = extra.temperature_scale != 0 ? temperature(extra, token) : 1.0f;
   const RowPlace k_first = k_place(p.kv, has_kv ? place.slot : 0, 0, p.head_dim);
   const RowPlace v_first = v_place(p.kv, has_kv ? place.slot : 0, 0, p.v_head_dim);
