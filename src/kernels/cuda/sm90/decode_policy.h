@@ -71,8 +71,8 @@ struct DecodePolicy {
   using QTile = TileLayout<kD * 2>;
   static constexpr int kQueryBytes = kQueryShared ? kRows * QTile::kPitch + kRows * 4 : 0;
   /// At the end of a chunk the key groups exchange O in fp32, kPassRows rows at a time, in the memory of the
-  /// chunk's last tile; where that has room for two buffers, by turns. Their softmax states are
-  /// double-buffered too.
+  /// chunk's last tile; where that has room for two buffers, passes alternate between them. Their softmax
+  /// states are double-buffered too.
   static constexpr int kPassRows = 8, kPasses = kRows / kPassRows;
   static constexpr int kExchangeBytes = kKeyGroups * kPassRows * kDv * 4;
   static constexpr int kExchangeBuffers = kStageBytes >= 2 * kExchangeBytes ? 2 : 1;
