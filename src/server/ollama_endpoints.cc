@@ -69,7 +69,8 @@ void post_ollama_show(Reply& reply) {
   const auto name = ollama::parse_show(reply.request().body);
   if (!name) return refuse(reply, name.error());
   if (const auto error = check_model(core, untagged(core, *name))) return refuse(reply, *error);
-  reply.respond({200, "application/json", ollama::show_json(facts_of(core))});
+  reply.respond({200, "application/json",
+                 ollama::show_json(name->empty() ? core.served_name() : *name, facts_of(core))});
 }
 
 void get_ollama_models(Reply& reply, bool running) {

@@ -11,6 +11,7 @@
 #include "server/deadlines.h"
 #include "server/endpoint_steps.h"
 #include "server/endpoints.h"
+#include "server/ollama/writer.h"
 #include "server/openai/response.h"
 #include "server/pages.h"
 #include "server/routes.h"
@@ -147,7 +148,7 @@ void Router::get(Reply& reply, Route route) {
     case Route::ping: return health(reply);
     case Route::ollama_tags:
     case Route::ollama_ps: return get_ollama_models(reply, route == Route::ollama_ps);
-    case Route::ollama_version:
+    case Route::ollama_version: return reply.respond(json(version_json(ollama::kVersion)));
     case Route::version: return reply.respond(json(version_json(core_->config.version)));
     case Route::openapi: return reply.respond(json(openapi_json(core_->config.version)));
     case Route::models:

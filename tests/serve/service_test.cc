@@ -328,7 +328,7 @@ TEST_F(ServiceTest, SpeaksOllama) {
   EXPECT_EQ(unknown.body, R"({"error":"The model `none` does not exist."})");
   EXPECT_THAT(get("/api/tags").body, HasSubstr(R"("name":"other/name")"));
   EXPECT_THAT(get("/api/ps").body, HasSubstr(R"("name":"stub")"));
-  EXPECT_EQ(get("/api/version").body, R"({"version":"1.2.3"})");
+  EXPECT_EQ(get("/api/version").body, R"({"version":"0.12.0"})");  // the API's
   EXPECT_THAT(post("/api/show", R"({"model": "stub"})").body, HasSubstr("\"capabilities\":[\"completion\""));
 }
 

@@ -141,7 +141,8 @@ TEST(OllamaModels, AreListed) {
   EXPECT_EQ(tags["models"][1]["model"], "b");
   EXPECT_EQ(tags["models"][0]["modified_at"], "1970-01-01T00:00:00Z");
   EXPECT_EQ(Json::parse(models_json(names, facts, true))["models"][0]["context_length"], 4096);
-  const Json show = Json::parse(show_json(facts));
+  const Json show = Json::parse(show_json("m", facts));
+  EXPECT_EQ(show["model_info"]["general.basename"], "m");
   EXPECT_EQ(show["model_info"]["Qwen3ForCausalLM.context_length"], 4096);
   EXPECT_EQ(show["capabilities"], Json::parse(R"(["completion", "tools"])"));
 }

@@ -176,10 +176,12 @@ std::string models_json(std::span<const std::string> names, const ModelFacts& fa
   return out + "]}";
 }
 
-std::string show_json(const ModelFacts& facts) {
+std::string show_json(std::string_view name, const ModelFacts& facts) {
   std::string out = R"({"modelfile":"","parameters":"","template":"","details":)";
   append_details(out, facts);
-  out += ",\"model_info\":{\"general.architecture\":";
+  out += ",\"model_info\":{\"general.basename\":";
+  append_string(out, name);
+  out += ",\"general.architecture\":";
   append_string(out, facts.family);
   out += ',';
   append_string(out, facts.family + ".context_length");

@@ -4,11 +4,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/openai/answer_writer.h"
 
 namespace fovea::ollama {
+
+/// The release whose API this is: clients refuse to talk to old ones.
+inline constexpr std::string_view kVersion = "0.12.0";
 
 struct OllamaHead {
   std::string model;       ///< as the request names it
@@ -31,7 +35,7 @@ struct ModelFacts {
 };
 /// /api/tags and, with `running`, /api/ps.
 std::string models_json(std::span<const std::string> names, const ModelFacts& facts, bool running);
-/// /api/show
-std::string show_json(const ModelFacts& facts);
+/// /api/show of the model `name`.
+std::string show_json(std::string_view name, const ModelFacts& facts);
 
 }  // namespace fovea::ollama
