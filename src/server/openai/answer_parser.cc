@@ -116,11 +116,19 @@ bool AnswerParser::step(bool last, AnswerDelta& out) {
     case Mode::loose: return step_loose(last, out);
     case Mode::call_end: {
       const Tags& tags = tags_of(format_.tools);
-      std::string dropped;
       std::vector<std::string_view> ends{tags.call_end};
       ends.insert(ends.end(), tags.open.begin(), tags.open.end());
       size_t which = 0;
-      if (!take_until(ends, last, dropped, &which)) return false;
+      if (!take_until(ends, last, held_, &which)) {
+        if (!last) return false;
+        // The model has left the end tag out: what follows the call is text.
+        std::string_view text = without_space(held_);
+        if (text.starts_with("```")) text = without_space(text.substr(3));
+        add_content(text, out);
+        held_.clear();
+        return false;
+      }
+      held_.clear();
       mode_ = which == 0 ? Mode::between : tags.after_call;
       return true;
     }

@@ -169,6 +169,10 @@ std::vector<Transcript> transcripts() {
       {with(F::functiongemma),
        "<start_function_call>call:f{s:<escape>it's, {x}<escape>,n:3}<end_function_call>",
        "|f({\"s\": \"it's, {x}\", \"n\": 3})"},
+      {with(F::hermes), "<tool_call>{\"name\": \"f\", \"arguments\": {}}\nI have done it.",
+       "I have done it.|f({})"},
+      {with(F::deepseek_v3),
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```", "|f({})"},
       // No calls, or broken ones: no text is lost, and the next call is one.
       {with(F::hermes), "a\n<tool_call>\nhello\n</tool_call> and", "a\n<tool_call>\nhello\n</tool_call> and"},
       {with(F::hermes), "<tool_call>{\"arguments\": {\"a\": [1]}}</tool_call> and",
