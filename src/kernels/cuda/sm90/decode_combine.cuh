@@ -145,10 +145,10 @@ struct DecodeCombine {
 
   /// Combines the results of all warps for a chunk and adds them to the group or, with `partial_group`,
   /// stores them as the partial result of the item's split. `last_tile`: memory of the chunk's last tile,
-  /// which no warp reads after its call: kExchangeBuffers of [kKeyGroups, kPassRows, kDv]. Null: there was no
-  /// tile.
+  /// which no warp reads after its call: kExchangeBuffers of [kKeyGroups, kPassRows, kDv]. `some`: there was
+  /// a tile; otherwise the memory is not touched.
   __device__ void add_chunk(const WorkItem& item, int head, int rows, const DecodeTile<P>& tile,
-                            const WarpPlace<P>& place, bool partial_group, float* last_tile) {
+                            const WarpPlace<P>& place, bool partial_group, float* last_tile, bool some) {
     const int g = place.lane / 4, q = place.lane % 4;
     parity ^= 1;
     float2* const state = states_of(parity);
@@ -167,7 +167,7 @@ struct DecodeCombine {
       // says so of the one before.
       if (pass == 0 || P::kExchangeBuffers == 1) barrier();
       float* const exchange = last_tile + pass % P::kExchangeBuffers * (P::kExchangeBytes / 4);
-      if (last_tile != nullptr) store_fragment(exchange, tile.o, pass, place);
+      if (some) store_fragment(exchange, tile.o, pass, place);
       barrier();
       for_cells_of_pass(pass, rows, [&](int cell, int r, int column) {
         float2 sum = empty_state();
@@ -181,8 +181,10 @@ struct DecodeCombine {
           const float2 s = state[w * P::kRows + r];
           const float f = planted_group_weight(exp2_approx(s.x - base), w, P::kKeyGroups);
           const int row = r % P::kPassRows;
-          const float4 y = *reinterpret_cast<const float4*>(exchange + (w * P::kPassRows + row) * P::kDv +
-                                                            exchange_column(row, column));
+          float4 y = make_float4(0, 0, 0, 0);
+          if (some)
+            y = *reinterpret_cast<const float4*>(exchange + (w * P::kPassRows + row) * P::kDv +
+                                                 exchange_column(row, column));
           sum.y = fmaf(s.y, f, sum.y);
           o = make_float4(fmaf(y.x, f, o.x), fmaf(y.y, f, o.y), fmaf(y.z, f, o.z), fmaf(y.w, f, o.w));
         }

@@ -104,7 +104,7 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
         }
         const uint32_t slot = (at.slot == 0 ? P::kStages : at.slot) - 1;  // of the last tile
         combine.add_chunk(item, range.head, row_tile.rows, tile, place, partial_group,
-                          some ? reinterpret_cast<float*>(landing + slot * P::kStageBytes) : nullptr);
+                          reinterpret_cast<float*>(landing + slot * P::kStageBytes), some);
         if (some) {
           __syncwarp();
           if (place.lane == 0) mbarrier_arrive(ring.empty(slot));
