@@ -57,10 +57,13 @@ int Speculator::planned(int decodes) {
 bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
   const int most = planned(static_cast<int>(sequences.size()));
   if (most == 0) return false;
-  return std::ranges::any_of(sequences, [&](const Sequence* s) {
-    return tokens_for(*s, most) > 0 && (!config_.synthetic_rates.empty() ||
-                                        drafter_->may_draft({s->id, s->tokens, s->prompt_len, s->client}));
-  });
+  bool plans = false;
+  for (const Sequence* s : sequences) {  // all: the drafter prepares for them while the device computes
+    if (tokens_for(*s, most) == 0) continue;
+    const bool may = drafter_->may_draft({s->id, s->tokens, s->prompt_len, s->client});
+    plans = plans || may || !config_.synthetic_rates.empty();
+  }
+  return plans;
 }
 
 int Speculator::end_plan() {

@@ -1,10 +1,32 @@
 #pragma once
 // Prompt lookup: what followed the last tokens earlier in the same sequence.
 #include <unordered_map>
+#include <vector>
 
 #include "speculative/drafter.h"
 
 namespace fovea {
+
+/// Numbers above 0 by keys that are hashes. A table with open addressing: an index is searched between two
+/// steps of a GPU, and grows by several keys for each token.
+class HashTable {
+ public:
+  /// 0 = there is none.
+  uint32_t find(uint64_t key) const;
+  /// Has no effect where there is one.
+  void add(uint64_t key, uint32_t number);
+  /// Makes room for `keys` in all.
+  void reserve(size_t keys);
+
+ private:
+  struct Slot {
+    uint64_t key = 0;
+    uint32_t number = 0;  // 0 = free
+  };
+  size_t place(uint64_t key) const;
+  std::vector<Slot> slots_;  // 0, or a power of two
+  size_t used_ = 0;
+};
 
 /// The index of one sequence: where each n-gram of its tokens occurred first, for all lengths from min to
 /// max.
@@ -25,7 +47,7 @@ class NgramIndex {
   int min_, max_;
   size_t seen_ = 0;  // tokens in the index
   // By hash of length and tokens: the end of the first; also of those with one token less than min.
-  std::unordered_map<uint64_t, uint32_t> first_;
+  HashTable first_;
 };
 
 class NgramDrafter final : public Drafter {

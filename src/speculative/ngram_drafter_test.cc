@@ -20,6 +20,23 @@ Tokens by_definition(const Tokens& tokens, int min, int max, int most) {
   return {};
 }
 
+TEST(HashTable, KeepsTheFirstNumberOfEachKey) {
+  HashTable table;
+  EXPECT_EQ(table.find(7), 0U);
+  std::mt19937_64 rng(2);
+  std::vector<uint64_t> keys = {0};
+  for (int i = 0; i < 3000; ++i)
+    keys.push_back(i % 3 == 0 ? rng() : static_cast<uint64_t>(i) << 40);
+  for (const uint32_t number : {1U, 5U}) {
+    uint32_t at = 0;
+    for (const uint64_t key : keys)
+      table.add(key, number + at++);
+  }
+  for (size_t i = 0; i < keys.size(); ++i)
+    ASSERT_EQ(table.find(keys[i]), i + 1);
+  EXPECT_EQ(table.find(3), 0U);
+}
+
 TEST(NgramIndex, FindsWhatTheDefinitionFindsAfterEveryToken) {
   std::mt19937 rng(1);
   int found = 0, will_not = 0;

@@ -88,23 +88,34 @@ void SuffixDrafter::draft(DraftJob& job, const SuffixIndex& index, const SuffixI
   }
 }
 
+/// The index of all tokens of the sequence.
+SuffixIndex& SuffixDrafter::own(const DraftJob& job) {
+  SuffixIndex& index = own_[job.id];
+  while (index.end() < job.tokens.size())
+    index.push(job.tokens[index.end()]);
+  return index;
+}
+
+bool SuffixDrafter::may_draft(const DraftJob& job) {
+  own(job);
+  return true;
+}
+
 void SuffixDrafter::propose(std::span<DraftJob> jobs) {
   for (DraftJob& job : jobs) {
-    SuffixIndex& own = own_[job.id];
-    while (own.end() < job.tokens.size())
-      own.push(job.tokens[own.end()]);
+    const SuffixIndex& index = own(job);
     const int longest = config_.suffix_max_tree_depth - 1;
-    const SuffixIndex::Match here = own.find(job.tokens, longest, job.tokens.size());
+    const SuffixIndex::Match here = index.find(job.tokens, longest, job.tokens.size());
     const auto answers = answers_.find(job.client);
     if (answers != answers_.end()) {
-      const SuffixIndex& index = answers->second.index;
-      const SuffixIndex::Match there = index.find(job.tokens, longest, SIZE_MAX);
+      const SuffixIndex& earlier = answers->second.index;
+      const SuffixIndex::Match there = earlier.find(job.tokens, longest, SIZE_MAX);
       if (there.length > here.length) {
-        draft(job, index, there);
+        draft(job, earlier, there);
         continue;
       }
     }
-    if (here.length > 0) draft(job, own, here);
+    if (here.length > 0) draft(job, index, here);
   }
 }
 

@@ -50,6 +50,8 @@ class SuffixDrafter final : public Drafter {
   explicit SuffixDrafter(const SpeculativeConfig& config) : config_(config) {}
 
   void propose(std::span<DraftJob> jobs) override;
+  /// Indexes the tokens. Most last tokens have occurred before, so it is not worth the search to say no.
+  bool may_draft(const DraftJob& job) override;
   void end(uint64_t id, std::span<const int32_t> tokens, int prompt_len, std::string_view client) override;
 
  private:
@@ -58,6 +60,7 @@ class SuffixDrafter final : public Drafter {
     SuffixIndex index;
     std::deque<size_t> ends;  // of each answer in the index
   };
+  SuffixIndex& own(const DraftJob& job);
   void draft(DraftJob& job, const SuffixIndex& index, const SuffixIndex::Match& match) const;
 
   SpeculativeConfig config_;
