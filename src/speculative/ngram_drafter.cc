@@ -14,7 +14,7 @@ uint64_t mix(uint64_t hash, int32_t token) {
 
 }  // namespace
 
-/// Of the key, or the free slot where it would be; one slot at least is free.
+/// Where the key is, or the free slot where it would be; one slot at least is free.
 size_t HashTable::place(uint64_t key) const {
   const size_t mask = slots_.size() - 1;
   size_t at = (key * 0x9E3779B97F4A7C15u >> 32) & mask;
