@@ -2,6 +2,7 @@
 
 #include "base/printable.h"
 #include "base/same_name.h"
+#include "server/openai/constraint_fields.h"
 #include "server/openai/json_writer.h"
 #include "text/json_value.h"
 
@@ -221,14 +222,15 @@ void apply_formats(const AnswerFormats& formats, const openai::ToolRequest& tool
   }
   format.one_call = !tools.parallel;
   if (auto constraint = constraint_of(formats, tools, request)) {
+    const bool may_call = tools.choice == Choice::automatic && openai::is_form_of_text(*constraint);
     if (harmony && !forced) {
       constraint->after.assign(std::begin(kHarmonyFinal), std::end(kHarmonyFinal));
-      constraint->may_end_before = tools.choice == Choice::automatic;
+      constraint->may_end_before = may_call;
     } else if (!harmony && thinks && !closed) {
       constraint->after = {formats.think_end};
       if (!format.thinking) constraint->after_begin = formats.think_begin;
     }
-    if (!harmony && tools.choice == Choice::automatic)
+    if (!harmony && may_call)
       for (const std::string_view opening : openai::call_openings(formats.tools))
         constraint->instead.emplace_back(opening);
     request.sampling.constraint = std::make_shared<const OutputConstraint>(*std::move(constraint));

@@ -121,22 +121,30 @@ TEST(AnswerFormats, AFormLeavesRoomForCalls) {
   openai::ToolRequest tools;
   tools.choice = openai::ToolRequest::Choice::automatic;
   openai::GenerationRequest request;
+  const auto form = [](const char* name) {
+    OutputConstraint constraint;
+    constraint.name = name;
+    return std::make_shared<const OutputConstraint>(constraint);
+  };
   apply_formats(formats, tools, "", request);
   EXPECT_FALSE(request.sampling.constraint);
-  request.sampling.constraint = std::make_shared<const OutputConstraint>();
+  request.sampling.constraint = form("response_format.type");
   apply_formats(formats, tools, "", request);
   EXPECT_EQ(request.sampling.constraint->instead, std::vector<std::string>{"<|tool_calls_section_begin|>"});
   EXPECT_FALSE(request.sampling.constraint->may_end_before);
+  request.sampling.constraint = form("guided_json");  // of the whole answer
+  apply_formats(formats, tools, "", request);
+  EXPECT_TRUE(request.sampling.constraint->instead.empty());
   // In harmony calls are messages before the final one.
   formats.tools = ToolFormat::harmony;
-  request.sampling.constraint = std::make_shared<const OutputConstraint>();
+  request.sampling.constraint = form("response_format.type");
   apply_formats(formats, tools, "", request);
   EXPECT_TRUE(request.sampling.constraint->instead.empty());
   EXPECT_TRUE(request.sampling.constraint->may_end_before);
   EXPECT_EQ(request.sampling.constraint->after,
             (std::vector<std::string>{"<|channel|>final", "<|message|>"}));
   tools.choice = openai::ToolRequest::Choice::none;
-  request.sampling.constraint = std::make_shared<const OutputConstraint>();
+  request.sampling.constraint = form("response_format.type");
   apply_formats(formats, tools, "", request);
   EXPECT_FALSE(request.sampling.constraint->may_end_before);
 }

@@ -163,6 +163,7 @@ class Reader {
     if (!format->string() || *format->string() != "json")
       return fields_.refuse("format", *format, "\"json\" or a JSON schema");
     OutputConstraint constraint;
+    constraint.name = "format";
     constraint.kind = OutputConstraint::Kind::json_object;
     out_.common.sampling.constraint = std::make_shared<const OutputConstraint>(std::move(constraint));
   }

@@ -194,6 +194,11 @@ std::shared_ptr<const OutputConstraint> read_constraint(Fields& fields) {
   return Reader(fields).read();
 }
 
+bool is_form_of_text(const OutputConstraint& constraint) {
+  const std::string_view field = std::string_view(constraint.name).substr(0, constraint.name.find('.'));
+  return field == "response_format" || field == "text" || field == "output_config" || field == "format";
+}
+
 std::span<const std::string_view> constraint_fields() {
   return kFields;
 }

@@ -14,4 +14,8 @@ std::shared_ptr<const OutputConstraint> read_constraint(Fields& fields);
 /// The fields that it reads.
 std::span<const std::string_view> constraint_fields();
 
+/// Whether the constraint comes from a field of OpenAI's, Anthropic's or Ollama's API: the form of an
+/// answer's text, if it has one. Others, such as guided_json, are of the whole answer.
+bool is_form_of_text(const OutputConstraint& constraint);
+
 }  // namespace fovea::openai

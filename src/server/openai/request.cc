@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/validate_sampling.h"
+#include "server/openai/constraint_fields.h"
 #include "server/openai/generation_fields.h"
 #include "server/openai/messages.h"
 #include "server/openai/rerank.h"
@@ -147,8 +148,7 @@ void read_chat_completion(Fields& fields, const ParseOptions& options, ChatCompl
   const bool calls =
       out.tools.choice == ToolRequest::Choice::required || out.tools.choice == ToolRequest::Choice::named;
   // response_format is the form of a text, which such an answer does not have.
-  if (out.common.sampling.constraint && calls &&
-      !out.common.sampling.constraint->name.starts_with("response_format"))
+  if (out.common.sampling.constraint && calls && !is_form_of_text(*out.common.sampling.constraint))
     fields.fail("tool_choice",
                 "tool_choice asks for calls, and the request also asks for a form of the answer; "
                 "leave one of them out");

@@ -153,6 +153,7 @@ class Reader {
       openai::constrain_to_schema(out_.common, "text.format", openai::to_text(*schema), strict);
     } else if (type == "json_object") {
       OutputConstraint constraint;
+      constraint.name = "text.format";
       constraint.kind = OutputConstraint::Kind::json_object;
       out_.common.sampling.constraint = std::make_shared<const OutputConstraint>(std::move(constraint));
     } else if (type != "text" && !format.error()) {
