@@ -93,6 +93,10 @@ Status validate(const SpeculativeConfig& config) {
   if (has_folder && config.model.empty())
     return invalid("the method " + std::string(to_string(config.method)) +
                    " needs \"model\": a directory, or a hub id in the local cache");
+  if ((config.method == DraftMethod::ngram || config.method == DraftMethod::suffix) && !config.model.empty())
+    return invalid("the method " + std::string(to_string(config.method)) +
+                   " has \"model\" = " + config.model +
+                   "; leave it out, since these drafts need no model, or give the method draft_model");
   if (config.method == DraftMethod::mtp && !config.model.empty())
     return invalid("the method mtp has \"model\" = " + config.model +
                    "; leave it out: the layer is in the model's own checkpoint");

@@ -140,7 +140,10 @@ class Reader {
     // Older versions named the method as the model.
     const bool named_by_model = config_.model == "ngram" || config_.model == "[ngram]" ||
                                 config_.model == "suffix" || config_.model == "ngram_gpu";
-    if (method.empty() && named_by_model) method = std::exchange(config_.model, "");
+    if (named_by_model) {
+      const std::string named = std::exchange(config_.model, "");
+      if (method.empty()) method = named;
+    }
     if (method.empty() && !config_.model.empty()) method = method_of(config_.model);
     if (method == "ngram" || method == "[ngram]" || method == "ngram_gpu")
       config_.method = DraftMethod::ngram;
@@ -160,22 +163,28 @@ class Reader {
       fields_.refuse("method", std::string("that method is not built; ") + kMethods);
   }
 
+  static constexpr int kMostSequences = 1 << 20;
+  static bool is_count(const Json& value) {
+    return value.is_number_integer() && value >= 0 && value <= kMostSequences;
+  }
+
   void read_tokens() {
     const bool suffix = config_.method == DraftMethod::suffix;
     std::optional<int64_t> fallback;
     if (suffix) fallback = kSuffixDrafts;
     if (config_.method == DraftMethod::mtp) fallback = 1;
     const Json* given = fields_.find("num_speculative_tokens");
-    if (given == nullptr ? !fallback : given->is_number_integer() && *given < 1)
+    if (given == nullptr ? !fallback : !is_count(*given) || *given == 0)
       fields_.refuse("num_speculative_tokens",
-                     "give the drafts of a step, 1 to " + std::to_string(kMaxDrafts));
+                     "give the drafts of a step, an integer from 1 to " + std::to_string(kMaxDrafts));
     config_.num_tokens = fields_.small("num_speculative_tokens", 1, 1 << 20, fallback);
     if (suffix) config_.num_tokens = std::min(config_.num_tokens, kMaxDrafts);
     if (const Json* rules = fields_.find("num_speculative_tokens_per_batch_size")) {
       for (const Json& rule : *rules) {
-        if (!rule.is_array() || rule.size() != 3 ||
-            !std::ranges::all_of(rule, [](const Json& x) { return x.is_number_integer(); })) {
-          fields_.refuse("num_speculative_tokens_per_batch_size", "a list of [from, to, tokens] is needed");
+        if (!rule.is_array() || rule.size() != 3 || !std::ranges::all_of(rule, is_count)) {
+          fields_.refuse("num_speculative_tokens_per_batch_size",
+                         "a list of [from, to, tokens] is needed, all integers from 0 to " +
+                             std::to_string(kMostSequences));
           break;
         }
         config_.by_batch.push_back({rule[0].get<int>(), rule[1].get<int>(), rule[2].get<int>()});
@@ -183,7 +192,8 @@ class Reader {
     }
     config_.adaptive = fields_.boolean("enable_adaptive_verification", config_.adaptive);
     if (fields_.find("disable_by_batch_size") != nullptr)
-      config_.by_batch.push_back({fields_.small("disable_by_batch_size", 1, 1 << 20), 1 << 20, 0});
+      config_.by_batch.push_back(
+          {fields_.small("disable_by_batch_size", 1, kMostSequences), kMostSequences, 0});
   }
 
   void read_ngram() {

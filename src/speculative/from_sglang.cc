@@ -75,6 +75,9 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
   if ((config.method == DraftMethod::draft_model || config.method == DraftMethod::eagle3) &&
       config.model.empty())
     return invalid("--speculative-algorithm " + algorithm + " needs --speculative-draft-model-path");
+  if (config.method == DraftMethod::ngram && !config.model.empty())
+    return invalid("--speculative-algorithm " + algorithm +
+                   " drafts without a model; leave out --speculative-draft-model-path, or give STANDALONE");
   if (config.method == DraftMethod::mtp && !config.model.empty())
     return invalid("--speculative-algorithm " + algorithm +
                    " reads a layer of the model's own checkpoint; leave out --speculative-draft-model-path");

@@ -72,9 +72,11 @@ TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
   expect(R"({"method":"eagle3","num_speculative_tokens":3})", R"(the method eagle3 needs "model")");
   expect(R"({"method":"mtp","model":"x"})", "leave it out");
   expect(R"({"method":"eagle3","model":"x","num_speculative_tokens":16})", "at most 16 rows of a sequence");
-  expect(R"({"method":"ngram"})", "num_speculative_tokens is missing; give the drafts of a step, 1 to 15");
+  expect(R"({"method":"ngram"})",
+         "num_speculative_tokens is missing; give the drafts of a step, an integer from 1 to 15");
   expect(R"({"method":"ngram","num_speculative_tokens":16})", "at most 16 rows of a sequence");
-  expect(R"({"method":"suffix","num_speculative_tokens":0})", "is 0; give the drafts of a step, 1 to 15");
+  expect(R"({"method":"suffix","num_speculative_tokens":0})",
+         "is 0; give the drafts of a step, an integer from 1 to 15");
   expect(R"({"method":"ngram","num_speculative_tokens":"5"})", "an integer");
   expect(R"({"method":"ngram","num_speculative_tokens":5,"posterior_alpha":0.3})", "changes answers");
   expect(R"({"method":"ngram","num_speculative_tokens":5,"acceptance_method":"typical_acceptance_sampler"})",
@@ -89,6 +91,13 @@ TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
          "must be 1 to 6");
   expect(R"({"method":"ngram","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,2]]})",
          "[from, to, tokens]");
+  expect(
+      R"({"method":"ngram","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[4294967297,5,1]]})",
+      "all integers from 0 to 1048576");
+  expect(R"({"method":"ngram","num_speculative_tokens":5.5})", "an integer from 1 to 15");
+  expect(R"({"method":"ngram","num_speculative_tokens":4294967299})", "an integer from 1 to 15");
+  expect(R"({"method":"ngram","model":"x","num_speculative_tokens":5})", "need no model");
+  EXPECT_EQ(json(R"({"method":"ngram","model":"[ngram]","num_speculative_tokens":3})").model, "");
   expect(R"({"method":"draft_model","num_speculative_tokens":5})", "needs \"model\"");
   expect(R"({"model":"x","num_speculative_tokens":5,"use_heterogeneous_vocab":true})", "target's tokens");
 }
@@ -119,6 +128,8 @@ TEST(SpeculativeFlags, ReadsSglangs) {
   EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::eagle3);
   flags.algorithm = "eagle";
   EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::eagle);
+  flags.algorithm = "NGRAM";
+  expect(flags, "leave out --speculative-draft-model-path, or give STANDALONE");
   flags.algorithm = "NEXTN";
   expect(flags, "own checkpoint; leave out");
   flags.draft_model_path.reset();
