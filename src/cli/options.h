@@ -122,7 +122,7 @@ struct ServeFlags {
   int max_connections = 8192, max_connections_per_address = 0;  ///< per address: 0 = half of max_connections
   double header_timeout = 10, body_timeout = 30, keep_alive_timeout = 60, write_timeout = 60;  ///< seconds
   bool no_playground = false, ignore_unknown_fields = false;
-  std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  std::string tool_call_parser = "auto", reasoning_parser = "auto", template_kwargs;
   std::string draft_metrics = "none";
   bool allow_lora_updating = false;
 };

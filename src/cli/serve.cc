@@ -412,6 +412,7 @@ Status run_serve(const ServeFlags& flags) {
   config.playground = !flags.no_playground;
   config.tool_call_parser = flags.tool_call_parser;
   config.reasoning_parser = flags.reasoning_parser;
+  config.template_kwargs = flags.template_kwargs;
   config.draft_metrics = flags.draft_metrics != "none";
   config.draft_positions = flags.draft_metrics == "detailed";
   if (flags.ignore_unknown_fields) config.unknown_fields = openai::UnknownFields::ignored;

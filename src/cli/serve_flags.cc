@@ -60,6 +60,10 @@ void add_answer_flags(CLI::App& app, ServeFlags& f) {
                  "How the model marks its reasoning: auto, none, qwen3, deepseek_r1, glm45, kimi_k2, "
                  "minimax_m2, mistral, cohere, seed_oss, gemma4 or harmony")
       ->capture_default_str();
+  app.add_option(
+      "--template-kwargs", f.template_kwargs,
+      "JSON object of variables for the chat template, such as {\"enable_thinking\": false}, where a "
+      "request does not set them");
 }
 
 void add_load_flags(CLI::App& app, ServeFlags& f) {

@@ -174,6 +174,18 @@ Result<AnswerFormats> find_answer_formats(const Render& render, const std::strin
   return out;
 }
 
+void add_template_defaults(const std::string& defaults, ChatRequest& chat) {
+  if (defaults.empty()) return;
+  const auto all = text::parse_json(defaults, "template variables");
+  auto given = chat.template_kwargs.empty() ? Result<text::Json>(text::Json(text::Json::Object{}))
+                                            : text::parse_json(chat.template_kwargs, "template variables");
+  if (!all || !given || !all->object() || !given->object()) return;
+  text::Json::Object merged = *given->object();
+  for (const auto& [name, value] : *all->object())
+    if (!given->find(name)) merged.emplace_back(name, value);
+  chat.template_kwargs = openai::to_text(text::Json(std::move(merged)));
+}
+
 std::optional<openai::ApiError> check_tools(const AnswerFormats& formats, const openai::ToolRequest& tools) {
   if (tools.choice == Choice::automatic && formats.tools == ToolFormat::none)
     return openai::bad_request(

@@ -24,6 +24,9 @@ using Render = std::function<Result<std::string>(const ChatRequest&)>;
 Result<AnswerFormats> find_answer_formats(const Render& render, const std::string& tools,
                                           const std::string& reasoning);
 
+/// Sets the variables of the template that `chat` does not set; `defaults`: a JSON object, "" = none.
+void add_template_defaults(const std::string& defaults, ChatRequest& chat);
+
 /// Why a request's tools can't be served.
 std::optional<openai::ApiError> check_tools(const AnswerFormats& formats, const openai::ToolRequest& tools);
 

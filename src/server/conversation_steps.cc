@@ -40,7 +40,7 @@ std::optional<ApiError> render(const Core& core, ConversationRequest& request, s
   if (auto error = check_tools(core.formats, request.tools)) return error;
   request.chat.messages = openai::messages_json(
       openai::place_system_turns(std::move(request.turns), core.formats.system_turns_anywhere));
-  auto rendered = core.engine->apply_chat_template(request.chat);
+  auto rendered = render_chat(core, request.chat);
   if (!rendered) {
     ApiError error = error_of(rendered.error());
     if (error.status == 400) error.param = "messages";

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/answer_formats.h"
 #include "server/openai/answer_size.h"
 #include "server/text.h"
 
@@ -78,6 +79,11 @@ void note_ignored(Reply& reply, const openai::RequestBase& request) {
   else
     FOVEA_LOG(warning) << line;
   reply.add_header("X-Ignored-Fields", std::move(names));
+}
+
+Result<std::string> render_chat(const Core& core, ChatRequest chat) {
+  add_template_defaults(core.config.template_kwargs, chat);
+  return core.engine->apply_chat_template(chat);
 }
 
 openai::ParseOptions parse_options(const Core& core) {

@@ -15,6 +15,8 @@ void refuse(Reply& reply, const openai::ApiError& error);
 void note_ignored(Reply& reply, const openai::RequestBase& request);
 
 openai::ParseOptions parse_options(const Core& core);
+/// The prompt of a chat, with the server's variables of the template where the request has none.
+Result<std::string> render_chat(const Core& core, ChatRequest chat);
 /// A 404 unless `name` is served, or is that of a LoRA adapter; "" selects the served model.
 std::optional<openai::ApiError> check_model(const Core& core, const std::string& name);
 /// Without ":latest", which Ollama's clients append to names that have no tag.

@@ -67,7 +67,7 @@ std::optional<ApiError> chat_completion(std::shared_ptr<Reply>& reply,
   openai::GenerationRequest& request = parsed->common;
   if (auto error = admit(core, *ticket, request, 1)) return error;
   if (auto error = check_tools(core.formats, parsed->tools)) return error;
-  auto text = engine.apply_chat_template(parsed->chat);
+  auto text = render_chat(core, parsed->chat);
   if (!text) {
     ApiError error = error_of(text.error());
     if (error.status == 400) error.param = "messages";
@@ -90,7 +90,7 @@ std::optional<ApiError> tokenize(Reply& reply) {
     return bad_request("this model is an encoder and has no chat template; give a prompt", "messages");
   std::string text = parsed->prompt.value_or("");
   if (parsed->chat) {
-    auto rendered = engine->apply_chat_template(*parsed->chat);
+    auto rendered = render_chat(core, *parsed->chat);
     if (!rendered) return error_of(rendered.error());
     text = *std::move(rendered);
   }

@@ -414,9 +414,16 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceConfig& config, En
   core->embedder = embedder;
   core->keys = std::move(keys);
   if (engine) {
+    if (!config.template_kwargs.empty()) {
+      const auto variables = text::parse_json(config.template_kwargs, "--template-kwargs");
+      if (!variables) return variables.error();
+      if (!variables->object())
+        return invalid("--template-kwargs is " + variables->describe() +
+                       "; it must be a JSON object of the chat template's variables");
+    }
     Render render;
     if (engine->has_chat_template())
-      render = [engine](const ChatRequest& chat) { return engine->apply_chat_template(chat); };
+      render = [&core](const ChatRequest& chat) { return render_chat(*core, chat); };
     FOVEA_TRY(formats, find_answer_formats(render, config.tool_call_parser, config.reasoning_parser));
     core->formats = std::move(formats);
   }

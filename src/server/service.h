@@ -56,6 +56,7 @@ struct ServiceConfig {
   bool lora_updates = false;  ///< clients may load and unload LoRA adapters
   /// How the model writes tool calls and reasoning: "auto" = as its chat template shows, "none", or a name.
   std::string tool_call_parser = "auto", reasoning_parser = "auto";
+  std::string template_kwargs;  ///< JSON object: variables of the chat template that a request does not set
   /// Answers of one choice report how their drafts fared, with `draft_positions` also by place.
   bool draft_metrics = false, draft_positions = false;
   openai::UnknownFields unknown_fields = openai::UnknownFields::refused;

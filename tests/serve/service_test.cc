@@ -164,6 +164,28 @@ TEST_F(ServiceTest, CountsTheTokensOfTheReasoning) {
   EXPECT_THAT(post("/v1/chat/completions", "{" + chat + "}").body, HasSubstr(R"("reasoning_tokens":0)"));
 }
 
+TEST_F(ServiceTest, TheServerHasVariablesForTheTemplate) {
+  config_.template_kwargs = R"({"enable_thinking": false, "a": 1})";
+  start();
+  const auto prompt = [&](const std::string& more) {
+    post("/v1/chat/completions",
+         R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1)" + more + "}");
+    return engine_->last_template_kwargs();
+  };
+  EXPECT_EQ(prompt(""), R"({"enable_thinking":false,"a":1})");
+  EXPECT_EQ(prompt(R"(, "chat_template_kwargs": {"enable_thinking": true})"),
+            R"({"enable_thinking":true,"a":1})");
+  EXPECT_EQ(prompt(R"(, "reasoning_effort": "low")"),
+            R"({"reasoning_effort":"low","enable_thinking":false,"a":1})");
+  post("/v1/messages", R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1})");
+  EXPECT_EQ(engine_->last_template_kwargs(), R"({"enable_thinking":false,"a":1})");
+  for (const char* bad : {"[1]", "{"}) {
+    config_.template_kwargs = bad;
+    EXPECT_FALSE(Service::create(config_, engine_.get(), nullptr)) << bad;
+  }
+  config_.template_kwargs = "";
+}
+
 TEST_F(ServiceTest, ListsOfPromptsAndSeveralAnswersAreChoicesOfOne) {
   const auto seen =
       post("/v1/completions", R"({"model": "stub", "prompt": ["x", "yz"], "n": 2, "max_tokens": 2})");

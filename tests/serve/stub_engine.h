@@ -155,7 +155,14 @@ class StubEngine final : public Engine {
   }
   std::string token_bytes(int32_t id) const override { return std::string(1, static_cast<char>(id)); }
   bool has_chat_template() const override { return options_.chat; }
+  /// ChatRequest::template_kwargs of the last chat.
+  std::string last_template_kwargs() const {
+    const std::lock_guard lock(mutex_);
+    return last_template_kwargs_;
+  }
   Result<std::string> apply_chat_template(const ChatRequest& request) const override {
+    const std::lock_guard lock(mutex_);
+    last_template_kwargs_ = request.template_kwargs;
     return request.messages;
   }
   SamplingParams default_sampling() const override { return {}; }
@@ -281,6 +288,7 @@ class StubEngine final : public Engine {
 
   const Options options_;
   EngineInfo info_;
+  mutable std::string last_template_kwargs_;
   mutable std::mutex mutex_;
   std::condition_variable work_, idle_;
   std::vector<Answer> arrived_;
