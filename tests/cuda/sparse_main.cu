@@ -288,6 +288,25 @@ void check_scores(bool codes, int heads, bool before_hopper, std::vector<std::pa
   }
 }
 
+/// The rows of one sequence, and of as many sequences with the same pages, of a row each: CTAs have other
+/// rows and products then, and the same sums.
+void check_rows_of_blocks(bool codes, int heads) {
+  constexpr int kRows = 8, kKeys = 700;
+  IndexCase c({{kRows, kKeys}}, heads, 16, codes);
+  const int64_t stride = c.in.max_keys + 5;
+  const std::vector<float> together = c.scores(0, kRows, stride);
+  std::vector<int32_t> offsets(kRows + 1), lens(kRows);
+  std::iota(offsets.begin(), offsets.end(), 0);
+  std::iota(lens.begin(), lens.end(), kKeys - kRows + 1);
+  const DeviceArray<int32_t> there(offsets), lens_there(lens);
+  c.in.batch.q_offsets = {there.data, offsets.size()}, c.in.batch.kv_lens = {lens_there.data, lens.size()};
+  c.in.batch.page_table_stride = 0;
+  const std::vector<float> apart = c.scores(0, kRows, stride);
+  expect(std::memcmp(apart.data(), together.data(), together.size() * sizeof(float)) == 0,
+         "scores, codes " + std::to_string(codes) + ", heads " + std::to_string(heads) +
+             ": differ with the rows of a sequence");
+}
+
 void check_choose(int n, int topk, int kind) {
   const std::string name =
       "choose " + std::to_string(topk) + " of " + std::to_string(n) + ", kind " + std::to_string(kind);
@@ -552,6 +571,10 @@ int main(int argc, char** argv) {
             check_scores(codes, heads, before_hopper,
                          {{1, 300}, {7, 700}, {33, 40}, {1, 10}, {2, 1025}, {20, 20}, {1, 256}},
                          heads == 3 ? 16 : 64);
+  if (runs("scores"))
+    for (const bool codes : {true, false})
+      for (const int heads : {4, 32, 33, 64})
+        check_rows_of_blocks(codes, heads);
   if (runs("choose"))
     for (int kind = 0; kind < 10; ++kind)
       for (const auto& [n, topk] : {std::pair{1, 4},

@@ -296,7 +296,11 @@ Status launch_index_scores(const IndexQueries& q, float* scores, int64_t stride,
   const int64_t tiles = (q.max_keys + kTile - 1) / kTile;
   p.blocks = (q.rows + p.row_block - 1) / p.row_block;
   p.shares = static_cast<int>(std::clamp<int64_t>((2 * multiprocessors + p.blocks - 1) / p.blocks, 1, tiles));
-  if (codes && major == 9 && !q.before_hopper) return launch_scores_sm90(p, stream);
+  if (codes && major == 9 && !q.before_hopper) {
+    // One CTA has room on a multiprocessor.
+    p.shares = static_cast<int>(std::clamp<int64_t>(multiprocessors / p.blocks, 1, tiles));
+    return launch_scores_sm90(p, stream);
+  }
   if (codes) return launch_heads<__half, true>(p, stream);
   return q.dtype == DType::f16 ? launch_heads<__half, false>(p, stream)
                                : launch_heads<__nv_bfloat16, false>(p, stream);

@@ -15,14 +15,16 @@
 namespace fovea::cuda {
 namespace {
 
-constexpr int kThreads = 384, kLoaders = 128, kTile = 128, kStages = 4, kColumns = 128;
+constexpr int kThreads = 384, kLoaders = 128, kTile = 128, kStages = 4;
 constexpr int kRowBytes = kIndexDim;
-constexpr int kTileBytes = kTile * kRowBytes, kQueryBytes = kColumns * kRowBytes;
+constexpr int kTileBytes = kTile * kRowBytes;
 constexpr int kLoaderRegisters = 72, kMathRegisters = 216;
 
-/// Shared memory. kHeads: 32 or 64; where there are fewer, zeros have their place.
-template <int kHeads>
+/// Shared memory. kHeads: 32 or 64; where there are fewer, zeros have their place. kColumns: of a product, 64
+/// or 128.
+template <int kHeads, int kColumns>
 struct Layout {
+  static constexpr int kQueryBytes = kColumns * kRowBytes;
   static constexpr int kQueries = kColumns / kHeads;  ///< of a product
   static constexpr int kProducts = kMostRowBlock / kQueries;
   static constexpr int kKeys = kProducts * kQueryBytes, kScales = kKeys + kStages * kTileBytes;
@@ -51,6 +53,21 @@ FOVEA_DEVICE void multiply(float (&d)[64], uint64_t a, uint64_t b, bool accumula
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
+/// The same with 64 columns.
+FOVEA_DEVICE void multiply(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, "
+      "%11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+      "%31}, %32, %33, p, 1, 1;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
 /// The rows of a block that belong to one sequence.
 struct Segment {
   int seq, first, last;
@@ -67,9 +84,10 @@ struct Segment {
   __device__ int64_t row_keys(int row) const { return min(seen - (last - 1 - row), int64_t{keys}); }
 };
 
-template <int kHeads>
+template <int kHeads, int kColumns>
 struct Block {
-  using L = Layout<kHeads>;
+  using L = Layout<kHeads, kColumns>;
+  using Sums = float[kColumns / 2];
   const ScoreParams& p;
   const uint32_t base;  ///< a multiple of 1024
   const int share, begin, end;
@@ -173,10 +191,10 @@ struct Block {
   FOVEA_DEVICE int group() const { return static_cast<int>(threadIdx.x) / 128 - 1; }
 
   /// Issues a product; wgmma_wait() and wgmma_pin() must follow.
-  FOVEA_DEVICE void issue(float (&d)[64], uint32_t slot, int product) const {
+  FOVEA_DEVICE void issue(Sums& d, uint32_t slot, int product) const {
     const uint64_t a = wgmma_descriptor(keys(slot) + static_cast<uint32_t>(group() * 64 * kRowBytes), 16,
                                         1024, TileSwizzle::span_128);
-    const uint64_t b = wgmma_descriptor(base + static_cast<uint32_t>(product * kQueryBytes), 16, 1024,
+    const uint64_t b = wgmma_descriptor(base + static_cast<uint32_t>(product * L::kQueryBytes), 16, 1024,
                                         TileSwizzle::span_128);
     wgmma_fence();
 #pragma unroll
@@ -186,8 +204,7 @@ struct Block {
   }
 
   /// Sums over the heads of each query in one order, and stores. `row` is the first query's.
-  FOVEA_DEVICE void store_sums(const float (&d)[64], uint32_t slot, int product, int key0,
-                               const Segment& s) const {
+  FOVEA_DEVICE void store_sums(const Sums& d, uint32_t slot, int product, int key0, const Segment& s) const {
     constexpr int kGroups = kHeads / 8, kQ = L::kQueries;
     const int q = lane_id() % 4;
     const uint32_t from = weights() + static_cast<uint32_t>(product * kColumns + 2 * q) * 4;
@@ -202,9 +219,10 @@ struct Block {
                  : "memory");
 #pragma unroll
     for (int query = 0; query < kQ; query += 2) {
-      float two[2];
+      constexpr int kPair = kQ < 2 ? 1 : 2;
+      float two[2] = {0, 0};
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
+      for (int e = 0; e < kPair; ++e) {
         float sum[2] = {0, 0};
 #pragma unroll
         for (int j = (query + e) * kGroups; j < (query + e + 1) * kGroups; ++j) {
@@ -221,10 +239,11 @@ struct Block {
         }
         two[e] = (upper ? sum[1] : sum[0]) + __shfl_xor_sync(~0u, upper ? sum[0] : sum[1], 2);
       }
+      if (kPair == 1) two[1] = two[0];  // odd lanes have the same sum, which the even ones store
       const float total = (odd ? two[1] : two[0]) + __shfl_xor_sync(~0u, odd ? two[0] : two[1], 1);
       const int row = begin + product * kQ + query + (odd ? 1 : 0);
       const int64_t row_keys = s.row_keys(row);
-      if (row >= s.first && row < s.last && key < row_keys && row_keys > p.in.topk)
+      if (row >= s.first && row < s.last && key < row_keys && row_keys > p.in.topk && (kPair == 2 || !odd))
         p.scores[row * p.stride + key] = total * scale + 0.0f;  // -0 becomes 0, which it equals
     }
   }
@@ -235,7 +254,7 @@ struct Block {
     int tile, product;
   };
   /// Stores the sums of `at`, and after the last product of a tile gives it back.
-  FOVEA_DEVICE void finish(const float (&d)[64], const Place& at, int last, const Segment& s) const {
+  FOVEA_DEVICE void finish(const Sums& d, const Place& at, int last, const Segment& s) const {
     store_sums(d, at.ring.slot, at.product, at.tile * kTile, s);
     if (at.product < last) return;
     __syncwarp();
@@ -245,7 +264,7 @@ struct Block {
   /// Products in pairs: while the first is summed and stored, the second is in flight. Without a second one
   /// the first is made again and nobody looks at it, as the compiler needs the same products on all ways.
   __device__ void multiply_all() const {
-    float d[64], e[64];
+    Sums d, e;
     Place next{};
     for (int row = begin; row < end;) {
       const Segment s(p, row, end);
@@ -281,10 +300,10 @@ struct Block {
   }
 };
 
-template <int kHeads>
+template <int kHeads, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1) index_scores_kernel(const __grid_constant__ ScoreParams p) {
   extern __shared__ __align__(128) char shared[];
-  const Block<kHeads> block(p, (shared_address(shared) + 1023) / 1024 * 1024);
+  const Block<kHeads, kColumns> block(p, (shared_address(shared) + 1023) / 1024 * 1024);
   if (threadIdx.x == 0) block.init();
   grid_launch_dependents();
   grid_dependency_wait();
@@ -299,10 +318,10 @@ __global__ void __launch_bounds__(kThreads, 1) index_scores_kernel(const __grid_
   }
 }
 
-template <int kHeads>
+template <int kHeads, int kColumns>
 Status launch(const ScoreParams& p, CudaStream& stream) {
-  const auto kernel = index_scores_kernel<kHeads>;
-  constexpr int kShared = Layout<kHeads>::kBytes;
+  const auto kernel = index_scores_kernel<kHeads, kColumns>;
+  constexpr int kShared = Layout<kHeads, kColumns>::kBytes;
   FOVEA_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
   FOVEA_CUDA_TRY(launch_dependent(kernel, {static_cast<unsigned>(p.blocks * p.shares), kThreads, kShared},
                                   stream.handle(), p));
@@ -312,7 +331,8 @@ Status launch(const ScoreParams& p, CudaStream& stream) {
 }  // namespace
 
 Status launch_scores_sm90(const ScoreParams& p, CudaStream& stream) {
-  return p.in.heads <= 32 ? launch<32>(p, stream) : launch<64>(p, stream);
+  if (p.in.heads <= 32) return launch<32, 128>(p, stream);
+  return p.row_block == 1 ? launch<64, 64>(p, stream) : launch<64, 128>(p, stream);
 }
 
 }  // namespace fovea::cuda

@@ -138,9 +138,9 @@ class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
       const WorkItem& item = a_.p.items[index];
       Base::clear(o);
       if (key0_ < key_last_) {
-        // Few rows wait for memory: keys are then released before the next ones are awaited. Many rows keep
-        // the tensor cores busy during the softmax. The bits are the same.
-        if (item.n_q * static_cast<int>(a_.p.group.divisor) - item.row_first > kFewRows)
+        // Few rows wait for memory, and gathered keys arrive late: keys are then released before the next
+        // ones are awaited. Many rows keep the tensor cores busy during the softmax. The bits are the same.
+        if (!kGathers && item.n_q * static_cast<int>(a_.p.group.divisor) - item.row_first > kFewRows)
           add_tiles<true>(o, s, item);
         else
           add_tiles<false>(o, s, item);
