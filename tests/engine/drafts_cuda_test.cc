@@ -67,18 +67,23 @@ class DraftsOnGpu : public EngineOnGpu {
 };
 
 TEST_F(DraftsOnGpu, OfHeadsAreThoseOfTheFormulas) {
-  for (const HeadCase& head : kLlamaHeads) {
+  const ModelWithMtp with_mtp(source_folder("tests"));
+  std::vector<HeadCase> heads(std::begin(kLlamaHeads), std::end(kLlamaHeads));
+  heads.push_back({"mtp_bf16", DraftMethod::mtp});
+  for (const HeadCase& head : heads) {
+    const bool mtp = head.method == DraftMethod::mtp;
     ComparedDrafts compared;
     const auto golden = read_drafts(head_folder(head.head));
     for (const bool graphs : {false, true})
       for (const int chunk : {512, 16}) {
-        EngineConfig plain = config("llama3_gqa4_d16_bf16", DType::f32);
+        EngineConfig plain = config("llama3_gqa4_d16_bf16", mtp ? DType::bf16 : DType::f32);
+        if (mtp) plain.model = with_mtp.path();
         plain.max_seq_len = 256;
         plain.max_batched_tokens = chunk;
         plain.cuda_graphs = graphs;
         EngineConfig drafting = plain;
         drafting.speculative.method = head.method;
-        drafting.speculative.model = head_folder(head.head);
+        if (!mtp) drafting.speculative.model = head_folder(head.head);
         drafting.speculative.num_tokens = 4;
         drafting.speculative.adaptive = false;
         for (const auto& text : golden["texts"]) {
@@ -90,11 +95,17 @@ TEST_F(DraftsOnGpu, OfHeadsAreThoseOfTheFormulas) {
             want = WatchedCore(c, {}).run(prompt, 16);
           }
           whole.insert(whole.end(), want.begin(), want.end());
+          const auto answer = text["answer"].get<std::vector<int32_t>>();
+          const auto equal = static_cast<size_t>(std::ranges::mismatch(want, answer).in1 - want.begin());
+          EXPECT_TRUE(mtp || equal == answer.size());  // bfloat16 may have another
+
           for (const bool accepts : {false, true}) {
             WatchedCore core(drafting, accepts ? whole : std::vector<int32_t>());
+            if (graphs && chunk == 16) core.watched().draft_every(3);  // others need not wait for tokens
             for (int round = 0; round < 2; ++round) {  // the second one behind a cached prefix
               EXPECT_EQ(core.run(prompt, 16), want);
-              compare_drafts(core.proposals, text, compared);
+              std::erase_if(core.proposals, [&](const auto& at) { return at.first > prompt.size() + equal; });
+              compare_drafts(core.proposals, text, compared, mtp);
             }
             if (HasFailure()) return;
           }
@@ -103,7 +114,12 @@ TEST_F(DraftsOnGpu, OfHeadsAreThoseOfTheFormulas) {
     std::printf("%-28s %d drafts are those of the formulas, %d are others, by gaps of up to %g\n", head.head,
                 compared.equal, compared.others, compared.gap);
     EXPECT_GT(compared.equal, 200) << head.head;
-    EXPECT_LT(compared.gap, 4e-3) << head.head;
+    // In bfloat16 a router may still choose another expert; of a head with two norms exchanged 3 in 4 are
+    // others.
+    if (mtp)
+      EXPECT_LT(10 * compared.others, compared.equal) << head.head;
+    else
+      EXPECT_LT(compared.gap, 4e-3) << head.head;
   }
 }
 

@@ -204,7 +204,7 @@ struct ComparedDrafts {
 };
 
 /// Compares each chain up to its first draft that is another, after which the head has other tokens. `text`:
-/// one of drafts.json; `sure`: only drafts that no rounding to bfloat16 changes.
+/// one of drafts.json; `sure`: only drafts that rounding to bfloat16 hardly changes.
 inline void compare_drafts(const Watched::Proposals& proposals, const nlohmann::json& text,
                            ComparedDrafts& compared, bool sure = false) {
   for (const nlohmann::json& at : text["at"]) {

@@ -8,6 +8,10 @@ holds config.json and model.safetensors of a head as its trainers write them (mt
 checkpoint has after its last layer, and keys for its config.json), and drafts.json: for texts of the model (a prompt of its golden.json
 and the greedy answer) the drafts after each length, and the gap between the best two logits of each. The model's own
 forward pass is checked against golden.json.
+
+The head mtp is compared in bfloat16 too, where a router may choose another expert, so that no bound of the gap tells
+which drafts rounding can change. `sure` counts the first drafts of a chain that stay the same in NOISES forward passes
+of model and head whose linear layers and norms have relative errors of up to 2^-9 each, as rounding to bfloat16 has.
 """
 
 import json
@@ -20,6 +24,7 @@ from pathlib import Path
 
 SEED = 20261127
 DRAFTS = 4
+NOISES = 12
 PROMPTS = (1, 2, 5)  # of golden.json: 15, 16 and 33 tokens
 
 
@@ -63,17 +68,26 @@ def stored(values):
 
 
 # --- layers ----------------------------------------------------------------------------------------------------------
+class Noise:
+    """Relative errors of linear() and rms_norm()."""
+    random = None  # none
+
+    @classmethod
+    def on(cls, x):
+        return x if cls.random is None else [v * (1 + 2**-9 * cls.random.uniform(-1, 1)) for v in x]
+
+
 def dot(a, b):
     return math.fsum(map(mul, a, b))
 
 
 def linear(weight, x):
-    return [dot(row, x) for row in weight]
+    return Noise.on([dot(row, x) for row in weight])
 
 
 def rms_norm(weight, x, eps):
     scale = 1 / math.sqrt(dot(x, x) / len(x) + eps)
-    return [w * v * scale for w, v in zip(weight, x)]
+    return Noise.on([w * v * scale for w, v in zip(weight, x)])
 
 
 def add(a, b):
@@ -301,6 +315,21 @@ def drafts_of(head, tokens, states, first):
     return out
 
 
+def count_sure(head, texts, found):
+    """Adds `sure` to the drafts of each text."""
+    for drafts in found:
+        for at in drafts:
+            at["sure"] = DRAFTS
+    for seed in range(NOISES):
+        Noise.random = random.Random(seed)
+        for (prompt, tokens, _), drafts in zip(texts, found):
+            noisy = drafts_of(head, tokens, head.target.states(tokens), len(prompt["ids"]) + 1)
+            for at, other in zip(drafts, noisy):
+                while at["drafts"][:at["sure"]] != other["drafts"][:at["sure"]]:
+                    at["sure"] -= 1
+    Noise.random = None
+
+
 class Weights:
     """Random tensors in bfloat16; norms near 1, so that a forgotten one shows."""
 
@@ -454,10 +483,13 @@ def main():
         target, texts = known[model]
         head = make(target, root / name)
         lines = []
-        for prompt, tokens, states in texts:
-            found = drafts_of(head, tokens, states, len(prompt["ids"]) + 1)
+        all_drafts = [drafts_of(head, tokens, states, len(prompt["ids"]) + 1) for prompt, tokens, states in texts]
+        if make is mtp:
+            count_sure(head, texts, all_drafts)
+        for (prompt, _, _), found in zip(texts, all_drafts):
             text = ",\n  ".join(json.dumps(d, separators=(",", ":")) for d in found)
-            lines.append(f'{{"ids":{json.dumps(prompt["ids"], separators=(",", ":"))},"at":[\n  {text}]}}')
+            ids, answer = (json.dumps(prompt[key], separators=(",", ":")) for key in ("ids", "greedy"))
+            lines.append(f'{{"ids":{ids},"answer":{answer},"at":[\n  {text}]}}')
         (root / name / "drafts.json").write_text(f'{{"model":"{model}","texts":[\n' + ",\n".join(lines) + "\n]}\n")
         print(name, "done", flush=True)
 
