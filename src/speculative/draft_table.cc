@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,12 +21,14 @@ double guess(int rows) {
   return 1 + rows / 256.0;
 }
 
-constexpr double kNewest = 0.1;   // the weight of a step in a mean, at least
-constexpr int kTryEvery = 64;     // choices
-constexpr int kTrySoon = 8;       // after one that was better than none
-constexpr int kTrySeldom = 512;   // where none is best
-constexpr double kOutlier = 2;    // times the mean: a step that captured a graph, say
-constexpr double kForget = 0.98;  // of what was counted, with each step of a sequence
+constexpr double kNewest = 0.1;     // the weight of a step in a mean, at least
+constexpr int kTryEvery = 64;       // choices
+constexpr int kTrySoon = 8;         // after one that was better than none
+constexpr int kTrySeldom = 512;     // where none is best
+constexpr int kTryRarest = 4096;    // where finding out takes long
+constexpr double kTryCost = 0.005;  // the share of all time that finding out may take there
+constexpr double kOutlier = 2;      // times the mean: a step that captured a graph, say
+constexpr double kForget = 0.98;    // of what was counted, with each step of a sequence
 
 }  // namespace
 
@@ -64,11 +67,13 @@ int DraftTable::choose(int decodes, int most) {
     const double rate = tokens(row, drafts) / seconds(row, decodes, drafts);
     if (rate > best_rate) best = drafts, best_rate = rate;
   }
+  if (std::exchange(row.again, false)) return std::min(1, most);
   if (best != row.best) row.best = best, row.choices = 0, row.every = kTryEvery;
   if (++row.choices < row.every) return best;
   row.choices = 0;
   row.every = best == 0 ? std::min(2 * row.every, kTrySeldom) : kTryEvery;
   row.more = best == 0 || !row.more;
+  row.first = row.again = best == 0;
   const int other = best + (row.more ? 1 : -1);
   return other > most ? best : other;
 }
@@ -77,15 +82,22 @@ void DraftTable::add(int decodes, int drafts, double seconds, int tokens) {
   if (decodes <= 0 || drafts < 0 || drafts > kMaxDrafts) return;
   Row& row = rows_[class_of(decodes)];
   Steps& steps = row.of[static_cast<size_t>(drafts)];
+  const Steps& none = row.of[0];
+  const bool finds_out = row.best == 0 && drafts > 0 && none.count > 0;
+  if (finds_out && std::exchange(row.first, false)) {
+    // A draft model has computed what it had not seen: the next step shows what drafts cost.
+    const double pause = (seconds - none.seconds) / (kTryCost * none.seconds);
+    row.every = std::max(row.every, static_cast<int>(std::clamp<double>(pause, 0, kTryRarest)));
+    return;
+  }
   if (steps.count > 1) seconds = std::min(seconds, kOutlier * steps.seconds);
   // The second step replaces the first, which may have loaded kernels and captured a graph.
   const double weight = steps.count < 2 ? 1 : std::max(kNewest, 1.0 / steps.count);
   steps.seconds += weight * (seconds - steps.seconds);
   steps.tokens += weight * (static_cast<double>(tokens) / decodes - steps.tokens);
   ++steps.count;
-  if (row.best != 0 || drafts == 0) return;
-  const Steps& best = row.of[0];
-  if (tokens * best.seconds > best.tokens * decodes * seconds) row.every = std::min(row.every, kTrySoon);
+  if (finds_out && tokens * none.seconds > none.tokens * decodes * seconds)
+    row.every = std::min(row.every, kTrySoon);
 }
 
 void DraftTable::count(int verified, int accepted) {

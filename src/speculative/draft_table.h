@@ -11,8 +11,8 @@ namespace fovea {
 class DraftTable {
  public:
   /// Drafts of each of `decodes` sequences, up to `most`, that give the most tokens a second, as far as is
-  /// known; now and then one more or less, to find out: ever more seldom where none is best and one stays
-  /// worse. Before anything is known more rows are taken to cost little.
+  /// known; now and then one more or less, to find out: where none is best in two steps, ever more seldom,
+  /// and more so where they take long. Before anything is known more rows are taken to cost little.
   int choose(int decodes, int most);
   /// A step of `decodes` sequences and at most `drafts` drafts each took `seconds` and gave `tokens` in all.
   void add(int decodes, int drafts, double seconds, int tokens);
@@ -31,6 +31,7 @@ class DraftTable {
     int best = -1;                           ///< the newest choice, except those that find out
     int choices = 0, every = 0;              ///< since the last one that finds out; until the next
     bool more = false;                       ///< what the last one tried
+    bool first = false, again = false;       ///< the first of two steps that find out; the next is the second
   };
 
   double seconds(const Row& row, int decodes, int drafts) const;

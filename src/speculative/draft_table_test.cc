@@ -58,6 +58,33 @@ TEST(DraftTable, TakesNoneWhereTheyLose) {
   EXPECT_GT(of_best(16, 15, 0.0, [](int rows) { return 5 + 0.05 * rows; }), 0.98);
 }
 
+/// Steps that find out are few where a draft model has to compute up to 500 tokens of each sequence in them.
+/// When its drafts become right, it is found out all the same.
+TEST(DraftTable, FindingOutTakesLittleTime) {
+  DraftTable table;
+  double time = 0;
+  int steps = 0, lag = 500, with = 0;
+  const auto run = [&](int count, bool right) {
+    time = with = steps = 0;
+    for (; steps < count; ++steps) {
+      const int drafts = table.choose(32, 5);
+      with += drafts > 0;
+      const double seconds = 1 + 0.02 * drafts + (drafts > 0 ? 0.05 * lag : 0);
+      lag = drafts > 0 ? 0 : std::min(lag + 1, 500);
+      for (int b = 0; b < 32; ++b)
+        table.count(drafts, right ? drafts : 0);
+      time += seconds;
+      table.add(32, drafts, seconds, 32 * (1 + (right ? drafts : 0)));
+    }
+  };
+  run(2000, false);
+  run(20000, false);
+  EXPECT_LT(time, 1.01 * steps);
+  EXPECT_GT(with, 4);
+  run(20000, true);
+  EXPECT_GT(with, 10000);
+}
+
 TEST(DraftTable, FollowsWhatChanges) {
   DraftTable table;
   for (int step = 0; step < 300; ++step) {
@@ -92,7 +119,7 @@ int steps_with_drafts(DraftTable& table, int steps, bool accepted) {
 TEST(DraftTable, SeldomTriesWhatStaysWorseAndComesBack) {
   DraftTable table;
   steps_with_drafts(table, 1000, false);
-  EXPECT_LE(steps_with_drafts(table, 4096, false), 8);
+  EXPECT_LE(steps_with_drafts(table, 4096, false), 16);
   EXPECT_GE(steps_with_drafts(table, 4096, false), 1);
   EXPECT_GT(steps_with_drafts(table, 2000, true), 1000);
 }
