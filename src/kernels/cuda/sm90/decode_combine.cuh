@@ -88,7 +88,8 @@ struct DecodeCombine {
   float2* states;
   /// Shared [kCells, kConsumers]: O of the row's groups before this one; each thread has its own.
   float4* row;
-  int* list;  ///< shared [kConsumers + 8]: PartialLayout::partial_at in order; counts of the warps
+  int* list;             ///< shared [kConsumers + 8]: PartialLayout::partial_at in order; counts of the warps
+  const bool rehearses;  ///< nothing is stored in memory
   const int thread = static_cast<int>(threadIdx.x);
   int parity = 0, row_parity = 0;  ///< buffers of the newest group state, row state
   bool group_empty = true;         ///< the group has no chunk yet
@@ -256,9 +257,13 @@ struct DecodeCombine {
   __device__ void store_output(const WorkItem& item, int head, int rows) {
     for_cells(rows, [&](int cell, int r, int column) {
       const float2 sum = row_state(row_parity, r);
-      finish<typename P::Q>(params, item, head, r, column, row_cell(cell), sum.x, sum_of(item, sum.y));
+      finish<typename P::Q>(params, item, head, r, stored(column), row_cell(cell), sum.x,
+                            sum_of(item, sum.y));
     });
   }
+
+  /// The column for finish(), which stores nothing at v_head_dim.
+  __device__ int stored(int column) const { return rehearses ? P::kDv : column; }
 
   /// Partial results of partial_rows rows that each split of a row tile has.
   __device__ int partials_of_split(int rows) const {
@@ -266,6 +271,7 @@ struct DecodeCombine {
   }
   __device__ void store_partial(const WorkItem& item, int head, int split, int rows, int r, int column,
                                 const float4& o, const float2& state) const {
+    if (rehearses) return;
     const int units = partials_of_split(rows);
     const int64_t at = partial_row(params, item.partial_first + split * units, head * units, r);
     __stcg(reinterpret_cast<float4*>(params.partial_out + at * P::kDv + column), o);
@@ -280,7 +286,7 @@ struct DecodeCombine {
     const int num_ctas = layout.num_ctas();
     uint32_t before = 0;
     barrier();
-    if (thread == 0)
+    if (thread == 0 && !rehearses)
       before =
           arrive(params.arrivals + static_cast<int64_t>(item.partial_first) * params.kv_heads.divisor + head,
                  num_ctas);
@@ -289,7 +295,7 @@ struct DecodeCombine {
     const int leading = layout.leading_splits();
     int count = list_partials(layout, 0, leading);
     if (thread < rows) group_state(0, thread) = make_float2(-INFINITY, -INFINITY);
-    if (thread == 0) list[P::kConsumers] = is_last_arrival(before, num_ctas);
+    if (thread == 0) list[P::kConsumers] = rehearses || is_last_arrival(before, num_ctas);
     barrier();
     if (list[P::kConsumers] == 0) return;
     begin_group();
@@ -305,7 +311,8 @@ struct DecodeCombine {
         combine_partials(item, head, rows, at, min(max_count, count - at), landing, total, totals);
     }
     for_cells(rows, [&](int cell, int r, int column) {
-      finish<typename P::Q>(params, item, head, r, column, total[cell], group_state(0, r).y, totals[cell].y);
+      finish<typename P::Q>(params, item, head, r, stored(column), total[cell], group_state(0, r).y,
+                            totals[cell].y);
     });
   }
 

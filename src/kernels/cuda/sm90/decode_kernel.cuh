@@ -52,6 +52,16 @@ __device__ void wait_for_grid_dependency(const AttentionParams& params, const De
   grid_dependency_wait();
 }
 
+/// Whether the consumers of a CTA without items rehearse: they do what others do with one of the step's
+/// items, on whatever is in shared memory, and store nothing. It keeps the code in the instruction caches of
+/// all multiprocessors. In a step of few items each layer's work may be on others, and fetching the code that
+/// follows the last tile takes several times as long as executing it.
+__device__ inline bool rehearses_decode(const AttentionParams& params, const DecodeRange& range,
+                                        const DecodeGrid& grid) {
+  return grid.planned && params.partial_out != nullptr && range.first == range.last &&
+         range.division.items > 0;
+}
+
 /// The consumer warps process the row tiles of the range in order. States of a row tile:
 ///
 ///              begin_row
@@ -95,7 +105,7 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
         const bool some = key < last;
         tile.reset();
         for (; key < last; key += P::kTileKeys, at.next()) {
-          mbarrier_wait(ring.full(at.slot), at.phase);
+          if (!combine.rehearses) mbarrier_wait(ring.full(at.slot), at.phase);
           tile.step(params, item, query, ring.k(at.slot), ring.v(at.slot), key + place.group * P::kWarpKeys,
                     row_tile.rows);
           if (key + P::kTileKeys >= last) continue;  // the warps exchange results in the last tile's memory
@@ -119,7 +129,7 @@ __device__ void consume(const AttentionParams& params, const DecodeRange& range,
                                 row_tile.rows);
         }
         partial_group = partial_group && !ends;
-      } while (key < item.key_last);
+      } while (key < item.key_last && !combine.rehearses);
       if (row_tile.index + 1 >= row_tile.end(range)) break;
       row_tile.next(params);
     }
@@ -175,14 +185,20 @@ __global__ __launch_bounds__(P::kThreads,
     prefetch_items(params, grid);
     grid_dependency_wait();
   }
-  const DecodeRange range(params, __ldcg(params.num_items), grid.cta_groups);
+  DecodeRange range(params, __ldcg(params.num_items), grid.cta_groups);
   __syncthreads();
   if (threadIdx.x < P::kConsumers) {
-    wait_for_grid_dependency<P>(params, range, grid, dependency_done);
+    const bool rehearses = rehearses_decode(params, range, grid);
+    if (!rehearses) wait_for_grid_dependency<P>(params, range, grid, dependency_done);
     if constexpr (P::kShiftRegisters) registers_increase<P::kConsumerRegisters>();
     DecodeCombine<P> combine{params, reinterpret_cast<float2*>(states), reinterpret_cast<float4*>(sums),
-                             reinterpret_cast<int*>(list)};
+                             reinterpret_cast<int*>(list), rehearses};
+    if (rehearses) {  // the first or the last item, whose results go different ways
+      range.first = blockIdx.x % 2 == 0 ? 0 : static_cast<int>(range.division.items) - 1;
+      range.last = range.first + 1;
+    }
     consume<P>(params, range, ring, query_tile, combine, shared);
+    if (rehearses) grid_dependency_wait();
   } else {
     if constexpr (P::kShiftRegisters) registers_decrease<P::kProducerRegisters>();
     DecodeLoader<P>(params, range, ring).run(grid);

@@ -90,9 +90,12 @@ struct DecodePolicy {
       kRingBytes + kQueryBytes + kStateBytes + kRowSumBytes + kPartialListBytes + kBarrierBytes + kFlagBytes;
   static_assert(kSharedBytes <= kMaxSharedBytes);
   /// setmaxnreg moves registers to the consumers where more than 256 threads leave too few for all: a launch
-  /// gives 168 per thread. D = 64: with 216, ptxas spills.
+  /// gives 168 per thread. D = 64 and 128: with 216, ptxas spills.
   static constexpr bool kShiftRegisters = kThreads > 256;
-  static constexpr int kConsumerRegisters = kD == 256 && !kEightBit ? 224 : kD == 64 ? 184 : 216;
+  static constexpr int kConsumerRegisters = kD == 256 && !kEightBit ? 224
+                                            : kD == 128             ? 208
+                                            : kD == 64              ? 184
+                                                                    : 216;
   static constexpr int kProducerRegisters = 3 * 168 - 2 * kConsumerRegisters;
   static_assert(!kShiftRegisters || kThreads == 384);
 };
