@@ -329,7 +329,7 @@ class CudaOps final : public Ops {
   }
 
   Status linear(const LinearWeight& w, const Tensor& x, const Tensor& y, Stream& stream) override {
-    return cuda::launch_linear(linear_params(w, x, y), stream.cuda());
+    return cuda::launch_linear(layer_params(w, x, y), stream.cuda());
   }
 
   Status head_linear(std::span<const LinearWeight> weights, const Tensor& x, const Tensor& y,
@@ -348,7 +348,7 @@ class CudaOps final : public Ops {
 
   Status gated_linear(const LinearWeight& gate_up, const GatedActivation& activation, const Tensor& x,
                       const Tensor&, const Tensor& out, Stream& stream) override {
-    cuda::LinearParams p = linear_params(gate_up, x, out);
+    cuda::LinearParams p = layer_params(gate_up, x, out);
     p.epilogue = cuda::LinearEpilogue::gated;
     p.activation = activation.f;
     p.limit = activation.limit;
@@ -539,7 +539,7 @@ class CudaOps final : public Ops {
 
   Status logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits,
                 Stream& stream) override {
-    cuda::LinearParams p = linear_params(head, x, logits);
+    cuda::LinearParams p = layer_params(head, x, logits);
     p.epilogue = cuda::LinearEpilogue::logits;
     p.scale = rule.scale;
     p.softcap = rule.softcap;
@@ -637,6 +637,17 @@ class CudaOps final : public Ops {
   }
 
  private:
+  /// The bytes of a weight that each CTA reads while small kernels in front of the layer run.
+  static constexpr int64_t kEarlyBytes = 144 << 10;
+
+  /// linear_params(), with limited early_bytes unless a linear layer in front makes x.
+  cuda::LinearParams layer_params(const LinearWeight& w, const Tensor& x, const Tensor& y) {
+    cuda::LinearParams p = linear_params(w, x, y);
+    if (x.data != last_output_) p.early_bytes = kEarlyBytes;
+    last_output_ = y.data;
+    return p;
+  }
+
   static Status pack(const LinearWeight& w, cuda::PackedPart part, int64_t first, int64_t count,
                      const Tensor& rows, int64_t first_of_rows, Stream& stream) {
     if (code_of(w) != cuda::WeightCode::none)
@@ -687,6 +698,7 @@ class CudaOps final : public Ops {
 
   Device& device_;
   DType act_;
+  const void* last_output_ = nullptr;  ///< of a linear layer
   Buffer draw_scratch_;
 };
 

@@ -51,6 +51,9 @@ struct LinearParams {
   const float* bias = nullptr;  ///< [n] (gated: gates, then ups) or null
   /// What precedes on the stream does not write `weight`: it may be read before that has ended.
   bool constant_weight = false;
+  /// With constant_weight: the bytes that each CTA may read that early. Small kernels in front are slower
+  /// while much is read beside them, as what they read waits behind it.
+  int64_t early_bytes = INT64_MAX;
   /// The next kernel on the stream begins no earlier than all kernels in front of this one have ended, so
   /// that it may read x before its own wait.
   bool late_dependents = false;

@@ -77,6 +77,7 @@ Status fill(const LinearParams& p, const WgmmaPlan& plan, WgmmaParams& a) {
   a.halves = plan.halves, a.even = plan.even;
   a.stream_weights = plan.row_tiles == 1;
   a.constant_weight = p.constant_weight;
+  a.early_stages = static_cast<int>(std::clamp<int64_t>(p.early_bytes / plan.stage_bytes(), 1, plan.stages));
   a.late_dependents = p.late_dependents;
   a.unit_bytes = plan.unit_bytes();
   a.scales = p.scales;

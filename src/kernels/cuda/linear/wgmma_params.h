@@ -25,6 +25,7 @@ struct WgmmaParams {
   bool halves = false, even = true, x_flat = false;
   bool stream_weights = true;         ///< weights are read once: evicted first from L2
   bool constant_weight = false;       ///< LinearParams::constant_weight
+  int early_stages = 0;               ///< with constant_weight: filled before the kernels in front have ended
   bool late_dependents = false;       ///< LinearParams::late_dependents
   int unit_bytes = 0;                 ///< of a k block of a unit of weights
   const float* scales = nullptr;      ///< LinearParams::scales

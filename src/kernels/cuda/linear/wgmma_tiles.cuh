@@ -116,7 +116,7 @@ FOVEA_DEVICE void wgmma_produce(const WgmmaParams& p, const WgmmaTiles& tiles, i
   int ahead = 0;  // blocks
   const WgmmaTile first = tiles.at(tiles.first());
   if (p.constant_weight && tiles.first() < count) {
-    for (int slot = 0; slot < p.stages && ahead < p.k_blocks; ++slot, ahead += p.blocks)
+    for (int slot = 0; slot < p.early_stages && ahead < p.k_blocks; ++slot, ahead += p.blocks)
       wgmma_load_weights(p, first, rank, ahead, ring + slot * p.stage_bytes, full + 8 * slot);
   }
   tma_prefetch(&p.x);
