@@ -83,7 +83,7 @@ void DraftTable::add(int decodes, int drafts, double seconds, int tokens) {
   Row& row = rows_[class_of(decodes)];
   Steps& steps = row.of[static_cast<size_t>(drafts)];
   const Steps& none = row.of[0];
-  const bool finds_out = row.best == 0 && drafts > 0 && none.count > 0;
+  const bool finds_out = row.best == 0 && drafts > 0 && none.seconds > 0;
   if (finds_out && std::exchange(row.first, false)) {
     // A draft model has computed what it had not seen: the next step shows what drafts cost.
     const double pause = (seconds - none.seconds) / (kTryCost * none.seconds);
