@@ -285,7 +285,8 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
       events += writer_->delta(choice.index, nullptr, 0, output, usage_);
     } else {
       const openai::AnswerDelta parts = split(index, output);
-      events += writer_->delta(choice.index, &parts, parsers_[index]->calls(), output, usage_);
+      const openai::AnswerParser& parser = *parsers_[index];
+      events += writer_->delta(choice.index, &parts, parser.in_call() ? 0 : parser.calls(), output, usage_);
     }
     return std::nullopt;
   }
@@ -300,6 +301,7 @@ std::optional<ApiError> Generation::take(const Arrived& arrived, std::string& ev
     openai::AnswerDelta parts = split(index, output);
     choice.text += parts.content;
     if (request_.include_reasoning) choice.reasoning += parts.reasoning;
+    choice.ends_in_call = parsers_[index]->in_call();
     for (openai::CallDelta& call : parts.calls) {
       if (call.first)
         choice.calls.push_back(std::move(call));

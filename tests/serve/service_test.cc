@@ -164,6 +164,31 @@ TEST_F(ServiceTest, CountsTheTokensOfTheReasoning) {
   EXPECT_THAT(post("/v1/chat/completions", "{" + chat + "}").body, HasSubstr(R"("reasoning_tokens":0)"));
 }
 
+/// Only whole calls are to be made.
+TEST_F(ServiceTest, ACallThatBreaksOffIsNoReasonToFinish) {
+  config_.tool_call_parser = "hermes";
+  std::string said;
+  StubEngine::Options options;
+  options.script = [&](const GenerateRequest&) {
+    RequestOutput output;
+    output.text = said;
+    output.token_ids = {1};
+    return output;
+  };
+  start(options);
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f"}}])";
+  for (const auto& [text, reason] :
+       {std::pair(R"(<tool_call>{"name": "f", "arguments": {"a": 1}})", "tool_calls"),
+        std::pair(R"(<tool_call>{"name": "f", "arguments": {"a": ")", "stop")}) {
+    said = text;
+    for (const char* stream : {"false", "true"})
+      EXPECT_THAT(post("/v1/chat/completions", chat + R"(, "stream": )" + stream + "}").body,
+                  HasSubstr(std::string(R"("finish_reason":")") + reason + "\""))
+          << text;
+  }
+}
+
 TEST_F(ServiceTest, TheServerHasVariablesForTheTemplate) {
   config_.template_kwargs = R"({"enable_thinking": false, "a": 1})";
   start();

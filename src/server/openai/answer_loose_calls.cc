@@ -138,13 +138,16 @@ bool AnswerParser::step_loose(bool last, AnswerDelta& out) {
     loose_close(out);
   };
   bool may = false;
-  if (begins_with(tags.call_end, may))
-    while (!open_brackets_.empty())
-      close();
-  if (open_brackets_.empty() && loose_ == Loose::after) {
+  const auto after_bracket = [&] {
+    if (!open_brackets_.empty()) return true;
     end_call(out);
     mode_ = Mode::call_end;
     return true;
+  };
+  if (begins_with(tags.call_end, may)) {
+    while (!open_brackets_.empty())
+      close();
+    return after_bracket();
   }
   if (may && !last) return false;
   const char c = buffer_[0];
@@ -152,7 +155,7 @@ bool AnswerParser::step_loose(bool last, AnswerDelta& out) {
   if ((c == '}' || c == ']') && !open_brackets_.empty()) {
     take();
     close();
-    return true;
+    return after_bracket();
   }
   if (loose_ == Loose::colon) {
     if (c == ':') take();

@@ -109,6 +109,8 @@ class AnswerParser {
   /// The end of the answer: what was held back. An unfinished call keeps its arguments so far.
   void finish(AnswerDelta& out);
   int calls() const { return calls_; }
+  /// The last call is not whole. In harmony that is not known.
+  bool in_call() const { return begun_ && format_.tools != ToolFormat::harmony; }
   /// No reasoning can follow.
   bool past_reasoning() const {
     return format_.tools != ToolFormat::harmony && mode_ != Mode::start && mode_ != Mode::reasoning;

@@ -48,7 +48,7 @@ class ResponseWriter {
     out_ += ",\"logprobs\":";
     append_logprobs(choice);
     out_ += ",\"finish_reason\":";
-    if (choice.finish == FinishReason::stop && !choice.calls.empty())
+    if (choice.finish == FinishReason::stop && !choice.calls.empty() && !choice.ends_in_call)
       out_ += "\"tool_calls\"";
     else
       append_finish(out_, choice.finish);

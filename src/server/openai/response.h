@@ -59,6 +59,7 @@ struct Choice {
   std::vector<TokenLogprobs> prompt_logprobs;  ///< for prompt_ids[1..]
   std::string reasoning;                       ///< chats
   std::vector<CallDelta> calls;                ///< chats: whole calls
+  bool ends_in_call = false;                   ///< the last of them is not whole
   std::vector<AnswerBlock> blocks;             ///< AnswerWriter::wants_blocks(): instead of these
   bool echoed = false;  ///< completions with echo and logprobs: prompt_logprobs come first in "logprobs"
 };
