@@ -120,7 +120,7 @@ struct DecodeQuery {
   __device__ void load_shared(const AttentionParams& p, const WorkItem& item, int head, int rows,
                               char* tile) {
     named_barrier_sync(kQueryBarrier, P::kConsumers);  // the previous queries have been read
-    constexpr int kLanes = 4;                          // of a row, adjacent in a warp
+    constexpr int kLanes = kToHalf ? 4 : 16;           // of a row, adjacent in a warp
     float* const factors = reinterpret_cast<float*>(tile + P::kRows * P::QTile::kPitch);
     const int used = (rows + 7) / 8 * 8;  // step() reads no groups beyond
     for (int i = static_cast<int>(threadIdx.x); i < used * kLanes; i += P::kConsumers) {
