@@ -637,13 +637,14 @@ class CudaOps final : public Ops {
   }
 
  private:
-  /// The bytes of a weight that each CTA reads while small kernels in front of the layer run.
-  static constexpr int64_t kEarlyBytes = 144 << 10;
+  /// The bytes of a weight that each CTA reads while small kernels in front of the layer run, for up to
+  /// kEarlyRows rows. Of more rows, no gain was measured.
+  static constexpr int64_t kEarlyBytes = 144 << 10, kEarlyRows = 16;
 
-  /// linear_params(), with limited early_bytes unless a linear layer in front makes x.
+  /// linear_params(), with limited early_bytes for few rows, unless a linear layer in front makes x.
   cuda::LinearParams layer_params(const LinearWeight& w, const Tensor& x, const Tensor& y) {
     cuda::LinearParams p = linear_params(w, x, y);
-    if (x.data != last_output_) p.early_bytes = kEarlyBytes;
+    if (x.data != last_output_ && p.rows <= kEarlyRows) p.early_bytes = kEarlyBytes;
     last_output_ = y.data;
     return p;
   }
