@@ -14,7 +14,7 @@
 namespace fovea::openai {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_text(std::string_view text) {
   std::string out;
   append_string(out, text);
   return out;
@@ -24,7 +24,7 @@ std::string bare_value(std::string_view text) {
   if (text == "True") return "true";
   if (text == "False") return "false";
   if (text == "None") return "null";
-  return text::parse_json(std::string(text), "value") ? std::string(text) : quoted(text);
+  return text::parse_json(std::string(text), "value") ? std::string(text) : json_text(text);
 }
 
 /// A string between quotes, as JSON; `text` is without them.
@@ -35,7 +35,7 @@ std::string of_quotes(const std::string& text, char quote) {
     if (text[i] == '\\' && i + 1 < text.size() && (text[i + 1] == quote || text[i + 1] == '\\')) ++i;
     plain += text[i];
   }
-  return quoted(plain);
+  return json_text(plain);
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ bool AnswerParser::step_loose_string(bool last, AnswerDelta& out) {
   if (ended) ready += std::exchange(raw_, "");
   if (!ready.empty() || ended) begin();
   if (!ready.empty()) {
-    const std::string json = quoted(ready);
+    const std::string json = json_text(ready);
     add_arguments(std::string_view(json).substr(1, json.size() - 2), out);
   }
   if (ended) {
@@ -187,7 +187,7 @@ bool AnswerParser::step_loose(bool last, AnswerDelta& out) {
   if (end == std::string::npos) return false;  // cut off: it may be part of a longer one
   buffer_.erase(0, end);
   if (loose_ == Loose::key) {
-    loose_value(quoted(word), out);
+    loose_value(json_text(word), out);
     loose_ = Loose::colon;
   } else {
     loose_value(bare_value(word), out);
