@@ -224,7 +224,6 @@ Status EngineSetup::load_loras(const LoraConfig& config) {
   scheduler.max_loras = config.max_loras;
   LoraShape shape = lora_shape(model_config);
   if (config.on() && device_.kind != DeviceKind::cpu) {
-    shape.experts = 0;  // they are one fused product there
     lora_layout = std::make_unique<LoraLayout>(fovea::lora_layout(shape, config.max_rank, activations_));
     // A step's adapters are in as many slots.
     if (config.max_loras == 0)

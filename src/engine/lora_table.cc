@@ -84,6 +84,7 @@ Result<LoraAdapter> LoraTable::read(const LoraModule& module) const {
     if (layout_ == nullptr) return adapter;
     adapter.image = lora_image(adapter, *layout_);
     adapter.layers.clear();
+    adapter.experts.clear();
     return adapter;
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::out_of_memory, "out of memory"};

@@ -20,7 +20,7 @@ struct LoraShape {
   /// Latent attention: outputs of kv_a_proj_with_mqa (0 = other attention), of q_a_proj (0 = it has q_proj),
   /// and of q_b_proj or q_proj. `q` then is the number of inputs of o_proj.
   int64_t record = 0, q_rank = 0, queries = 0;
-  int64_t experts = 0;  ///< of a layer that can be adapted: matrices of their own in the checkpoint; on a CPU
+  int64_t experts = 0;  ///< of a layer that can be adapted: matrices of their own in the checkpoint
   int64_t expert_intermediate = 0, shared_intermediate = 0;  ///< the second 0 = no shared expert
   std::string expert_block = "mlp.";  ///< model.layers.N.EXPERT_BLOCKexperts.N.gate_proj
   std::array<std::string, 3> expert_parts = {"gate_proj", "up_proj", "down_proj"};

@@ -16,6 +16,17 @@ LoraPlace place_of(int64_t k, std::initializer_list<int64_t> outputs) {
   return place;
 }
 
+/// The places of the routed experts, then of the shared one.
+std::vector<std::array<LoraPlace, 2>> expert_places(const LoraShape& shape) {
+  const auto of = [&](int64_t wide) {
+    return std::array{place_of(shape.hidden, {wide, wide}), place_of(wide, {shape.hidden})};
+  };
+  std::vector<std::array<LoraPlace, 2>> places(static_cast<size_t>(shape.experts),
+                                               of(shape.expert_intermediate));
+  if (shape.experts > 0 && shape.shared_intermediate > 0) places.push_back(of(shape.shared_intermediate));
+  return places;
+}
+
 }  // namespace
 
 LoraLayout lora_layout(const LoraShape& shape, int max_rank, DType dtype) {
@@ -33,7 +44,11 @@ LoraLayout lora_layout(const LoraShape& shape, int max_rank, DType dtype) {
       at(LoraSite::qkv) = shape.stacked ? place_of(shape.hidden, {shape.q + 2 * shape.kv})
                                         : place_of(shape.hidden, {shape.q, shape.kv, shape.kv});
     at(LoraSite::o) = place_of(shape.q, {shape.hidden});
-    if (!dense_mlp) continue;
+    if (!dense_mlp) {
+      layout.experts.emplace_back(expert_places(shape));
+      continue;
+    }
+    layout.experts.emplace_back();
     at(LoraSite::gate_up) = shape.stacked ? place_of(shape.hidden, {2 * shape.intermediate})
                                           : place_of(shape.hidden, {shape.intermediate, shape.intermediate});
     at(LoraSite::down) = place_of(shape.intermediate, {shape.hidden});

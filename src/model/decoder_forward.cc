@@ -384,9 +384,10 @@ class Forward {
 
   void mlp(const PlacedLayer& layer, int index, const Tensor& input) {
     if (layer.moe) {
-      const ExpertLora lora{step_.lora, index, kept_, lora_scratch_.as<float>()};
+      const ExpertLora lora{step_.lora,       index,           kept_, lora_scratch_.as<float>(), lora_.layout,
+                            step_.lora_slots, lora_.block_rows};
       return moe_forward(*layer.moe, input, branch_, max_rows_, arena_, q_,
-                         step_.lora != nullptr ? &lora : nullptr);
+                         step_.lora != nullptr || lora_.layout != nullptr ? &lora : nullptr);
     }
     const Arena::Scope scope(arena_);
     const Tensor wide = q_.needs_wide() ? activations(layer.mlp.gate_up.n) : Tensor();

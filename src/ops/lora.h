@@ -62,12 +62,19 @@ struct LoraGroup {
 };
 using LoraBatch = std::vector<LoraGroup>;
 
-/// The adapters of a step on the experts of one layer, on the CPU.
+struct LoraLayout;
+struct LoraStep;
+
+/// The adapters of a step on the experts of one layer.
 struct ExpertLora {
-  const LoraBatch* batch = nullptr;
+  const LoraBatch* batch = nullptr;  ///< on the CPU
   int layer = 0;
   bool logit_rows = false;   ///< rows are those of LoraGroup::logit_rows
-  float* scratch = nullptr;  ///< lora_scratch()
+  float* scratch = nullptr;  ///< on the CPU: lora_scratch()
+  // In slots, where the device is not the CPU:
+  const LoraLayout* layout = nullptr;
+  const LoraStep* step = nullptr;  ///< null: a step without adapters
+  int64_t block_rows = 0;          ///< LoraStep's
 };
 
 /// Floats of apply_lora()'s scratch: `ranks` of all modules of a site, k inputs and n outputs, at most.

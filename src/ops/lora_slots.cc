@@ -50,14 +50,18 @@ void finish(LoraLayout& layout) {
   FOVEA_CHECK(layout.max_rank > 0);
   layout.max_rank = static_cast<int>(rounded_up(layout.max_rank, LoraLayout::kRanks));
   layout.lines = layout.elements = 0;
+  const auto put = [&](LoraPlace& place) {
+    if (place.empty()) return;
+    place.line = static_cast<int>(layout.lines++);
+    place.a = layout.elements;
+    place.b = place.a + place.modules * place.a_stride();
+    layout.elements = place.b + place.n;
+  };
   for (auto& sites : layout.layers)
-    for (LoraPlace& place : sites) {
-      if (place.empty()) continue;
-      place.line = static_cast<int>(layout.lines++);
-      place.a = layout.elements;
-      place.b = place.a + place.modules * place.a_stride();
-      layout.elements = place.b + place.n;
-    }
+    std::ranges::for_each(sites, put);
+  for (auto& layer : layout.experts)
+    for (auto& sites : layer)
+      std::ranges::for_each(sites, put);
 }
 
 std::vector<std::byte> lora_image(const LoraAdapter& adapter, const LoraLayout& layout) {
@@ -67,30 +71,37 @@ std::vector<std::byte> lora_image(const LoraAdapter& adapter, const LoraLayout& 
   const int64_t table = layout.table_bytes();
   std::vector<std::byte> image(static_cast<size_t>(table + layout.elements * rank * word));
   std::vector<float> row;
-  for (size_t layer = 0; layer < layout.layers.size(); ++layer)
-    for (size_t site = 0; site < kLoraSites; ++site) {
-      const LoraPlace& place = layout.layers[layer][site];
-      const LoraWeights& weights = adapter.layers[layer][site];
-      FOVEA_CHECK(weights.empty() || !place.empty());
-      if (place.empty()) continue;
-      LoraLine line;
-      line.rank = static_cast<int32_t>(rank);
-      std::byte* const a = image.data() + table + place.a * rank * word;
-      std::byte* const b = image.data() + table + place.b * rank * word;
-      for (const LoraWeights::Module& module : weights.modules) {
-        const auto* const found = std::find(place.first_output.begin(),
-                                            place.first_output.begin() + place.modules, module.first_output);
-        const int64_t m = found - place.first_output.begin(), r = module.b.k();
-        FOVEA_CHECK(m < place.modules && r <= rank && weights.a.k() == place.k);
-        line.scale[static_cast<size_t>(m)] = module.scale;
-        for (int64_t i = 0; i < r; ++i)
-          write_matrix_row(weights.a, module.first_rank + i, layout.dtype,
-                           a + (m * rank + i) * place.a_stride() * word, row);
-        for (int64_t i = 0; i < module.b.n(); ++i)
-          write_matrix_row(module.b, i, layout.dtype, b + (module.first_output + i) * rank * word, row);
-      }
-      std::memcpy(image.data() + place.line * static_cast<int64_t>(sizeof line), &line, sizeof line);
+  const auto write = [&](const LoraPlace& place, const LoraWeights& weights) {
+    FOVEA_CHECK(weights.empty() || !place.empty());
+    if (place.empty()) return;
+    LoraLine line;
+    line.rank = static_cast<int32_t>(rank);
+    std::byte* const a = image.data() + table + place.a * rank * word;
+    std::byte* const b = image.data() + table + place.b * rank * word;
+    for (const LoraWeights::Module& module : weights.modules) {
+      const auto* const found = std::find(place.first_output.begin(),
+                                          place.first_output.begin() + place.modules, module.first_output);
+      const int64_t m = found - place.first_output.begin(), r = module.b.k();
+      FOVEA_CHECK(m < place.modules && r <= rank && weights.a.k() == place.k);
+      line.scale[static_cast<size_t>(m)] = module.scale;
+      for (int64_t i = 0; i < r; ++i)
+        write_matrix_row(weights.a, module.first_rank + i, layout.dtype,
+                         a + (m * rank + i) * place.a_stride() * word, row);
+      for (int64_t i = 0; i < module.b.n(); ++i)
+        write_matrix_row(module.b, i, layout.dtype, b + (module.first_output + i) * rank * word, row);
     }
+    std::memcpy(image.data() + place.line * static_cast<int64_t>(sizeof line), &line, sizeof line);
+  };
+  for (size_t layer = 0; layer < layout.layers.size(); ++layer)
+    for (size_t site = 0; site < kLoraSites; ++site)
+      write(layout.layers[layer][site], adapter.layers[layer][site]);
+  static const std::array<LoraWeights, 2> kNone;
+  for (size_t layer = 0; layer < layout.experts.size(); ++layer) {
+    const bool adapted = layer < adapter.experts.size() && !adapter.experts[layer].empty();
+    for (size_t expert = 0; expert < layout.experts[layer].size(); ++expert)
+      for (size_t site = 0; site < 2; ++site)
+        write(layout.experts[layer][expert][site], (adapted ? adapter.experts[layer][expert] : kNone)[site]);
+  }
   return image;
 }
 

@@ -44,11 +44,18 @@ struct LoraLayout {
   DType dtype = DType::bf16;
   int max_rank = 0;  ///< of a module, padded
   std::vector<std::array<LoraPlace, kLoraSites>> layers;
+  /// [layer][expert, then the shared one]: gate_up and down. Empty: the layer has none that can be adapted.
+  /// The lines and matrices of consecutive experts, which have equal shapes, are at constant distances.
+  std::vector<std::vector<std::array<LoraPlace, 2>>> experts;
   int64_t lines = 0;     ///< of the table
   int64_t elements = 0;  ///< of all matrices, for each rank
 
   const LoraPlace& at(int layer, LoraSite site) const {
     return layers[static_cast<size_t>(layer)][static_cast<size_t>(site)];
+  }
+  /// Whether a layer has experts that can be adapted.
+  bool has_experts(int layer) const {
+    return !experts.empty() && !experts[static_cast<size_t>(layer)].empty();
   }
   /// Bytes of the table, and of a slot; both are multiples of 256.
   int64_t table_bytes() const;

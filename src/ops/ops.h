@@ -129,7 +129,7 @@ struct ExpertWeights {
   GatedMlpWeights shared;                    ///< applied to every row with weight 1; empty = none
   GatedActivation activation;
   bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output (Llama 4)
-  const ExpertLora* lora = nullptr;  ///< on the CPU: adapters of the rows; null = none
+  const ExpertLora* lora = nullptr;  ///< adapters of the rows; null = none
 };
 
 /// Applied to the output of the LM head.

@@ -24,7 +24,7 @@ DEPENDENT = {
     "codes_mma_linear": 1,
     "combine_kernel<__half>": 1,
     "combine_kernel<__nv_bfloat16>": 1, "index_rows_kernel": 1, "index_scores_kernel": 1, "latent_kernel": 1,
-    "lora_expand_kernel": 1, "lora_gated_kernel": 1,
+    "expert_expand_kernel": 1, "expert_shrink_kernel": 1, "lora_expand_kernel": 1, "lora_gated_kernel": 1, "row_slots_kernel": 1,
     "mla::combine_splits": 1, "mla::lists_kernel": 1, "mla::sm80_kernel": 1, "mla::sm90_kernel": 1,
     "norm_kernel": 1, "rope_rows_kernel": 1, "rows_kernel": 1, "schedule_kernel": 1,
     "simt::decode_kernel": 1, "small_codes_kernel": 1, "sm80::decode_kernel": 1, "sm80::decode_narrow_kernel": 1, "sm80::extend_kernel": 1,

@@ -333,6 +333,33 @@ std::map<std::string, std::shared_ptr<LoraAdapter>> adapters(const std::string& 
   return out;
 }
 
+/// The answers of requests alone, with logits that are those of the CPU's engine. `setup` has the adapters.
+std::vector<Answer> adapted_alone(const std::string& model, const Config& setup, const test::TempDir& temp,
+                                  const std::vector<GenerateRequest>& requests) {
+  EngineConfig host = test::fixture_config(model, "CPU_ATTN");
+  host.max_logprobs = -1;
+  host.kv_cache_dtype = KvCacheDType::float32;
+  for (const auto& [name, adapter] : setup.adapters)
+    host.lora.modules.push_back({name, temp.path() + "/" + name});
+  const auto cpu = test::make_engine(host);
+  std::vector<Answer> out;
+  if (!cpu) return out;
+  for (const GenerateRequest& request : requests) {
+    DeviceEngine engine(setup, model);
+    out.push_back(engine.run({request})[0]);
+    GenerateRequest scored = request;
+    scored.sampling.max_tokens = 1;
+    scored.last_logits = true;
+    const std::vector<float> there = engine.run({scored})[0].last_logits;
+    const std::vector<float> here = test::run_one(*cpu, scored).last.last_logits;
+    EXPECT_EQ(there.size(), here.size());
+    for (size_t i = 0; i < std::min(here.size(), there.size()); ++i)
+      EXPECT_NEAR(there[i], here[i], 1e-4) << request.lora << ", token " << i;
+    if (testing::Test::HasFailure()) break;
+  }
+  return out;
+}
+
 TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
   auto requests = mixed_requests();
   for (size_t i = 0; i < requests.size(); ++i)
@@ -340,29 +367,11 @@ TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
   const std::string model = "llama3_gqa4_d16_bf16";
   const test::TempDir temp;
   const auto all = adapters(model, temp);
-  EngineConfig host = test::fixture_config(model, "CPU_ATTN");
-  host.max_logprobs = -1;
-  host.kv_cache_dtype = KvCacheDType::float32;
-  for (const auto& [name, adapter] : all)
-    host.lora.modules.push_back({name, temp.path() + "/" + name});
-  const auto cpu = test::make_engine(host);
-  ASSERT_TRUE(cpu);
   Config alone{kOneByOne, {}};
   alone.adapters = all;
   alone.lora_slots = 1;
-  std::vector<Answer> want;
-  for (const GenerateRequest& request : requests) {
-    DeviceEngine engine(alone);
-    want.push_back(engine.run({request})[0]);
-    GenerateRequest scored = request;
-    scored.sampling.max_tokens = 1;
-    scored.last_logits = true;
-    const std::vector<float> there = engine.run({scored})[0].last_logits;
-    const std::vector<float> here = test::run_one(*cpu, scored).last.last_logits;
-    ASSERT_EQ(there.size(), here.size());
-    for (size_t i = 0; i < here.size(); ++i)
-      ASSERT_NEAR(there[i], here[i], 1e-4) << request.lora << ", token " << i;
-  }
+  const std::vector<Answer> want = adapted_alone(model, alone, temp, requests);
+  ASSERT_FALSE(HasFailure());
   DeviceEngine plain((Config()));
   const auto free = plain.run(requests = [&] {
     auto without = requests;
@@ -402,6 +411,30 @@ TEST(DeviceExecutor, AdaptersInSlotsAreThoseOfTheCpu) {
       preemptions += engine.core().stats().preemptions;
     }
   EXPECT_GT(preemptions, 0);
+}
+
+TEST(DeviceExecutor, AdaptersOfExpertsInSlotsAreThoseOfTheCpu) {
+  auto requests = mixed_requests();
+  requests.resize(5);
+  for (size_t i = 0; i < requests.size(); ++i)
+    requests[i].lora = std::array{"a", "", "c", "b", "a"}[i];
+  const std::string model = "qwen3moe_gqa2_d16_bf16";
+  const test::TempDir temp;
+  Config setup{kOneByOne, {}};
+  setup.adapters = adapters(model, temp);
+  setup.lora_slots = 1;
+  const std::vector<Answer> want = adapted_alone(model, setup, temp, requests);
+  ASSERT_FALSE(HasFailure());
+  setup = Config{kAhead, {2, 6}, 17, 400, true};
+  setup.adapters = adapters(model, temp);
+  setup.lora_slots = 2;
+  DeviceEngine engine(setup, model);
+  EXPECT_EQ(engine.run(requests), want);
+  for (GenerateRequest& request : requests)
+    request.lora.clear();
+  const auto free = engine.run(requests);
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_EQ(want[i] == free[i], i == 1) << i;
 }
 
 TEST(DeviceExecutor, UnusableLogitsFailTheirRequestAlone) {

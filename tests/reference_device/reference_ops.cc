@@ -117,15 +117,6 @@ std::vector<float> rounded(std::vector<float> values, ElementType type) {
   return values;
 }
 
-std::vector<float> gated_mlp(const GatedMlpWeights& mlp, const GatedActivation& activation, const float* x,
-                             ElementType type) {
-  std::vector<float> act(static_cast<size_t>(mlp.down.k)), out(static_cast<size_t>(mlp.down.n));
-  gated_row(mlp.gate_up, activation, x, act.data());
-  act = rounded(std::move(act), type);
-  multiply(mlp.down, act.data(), out.data());
-  return out;
-}
-
 void rotate(const RopeTable& rope, int64_t row, float* head) {
   const int64_t pairs = rope.cos.size(1);
   for (int64_t t = 0; t < pairs; ++t) {
@@ -482,6 +473,36 @@ void each_row(const LoraTiles& tiles, int64_t first, int64_t end, const F& f) {
 
 }  // namespace
 
+namespace {
+
+/// The adapters of experts in a step.
+struct ExpertAdapters {
+  explicit ExpertAdapters(const ExpertLora* lora) {
+    if (lora == nullptr || lora->step == nullptr || !lora->layout->has_experts(lora->layer)) return;
+    step = *lora->step;
+    places = lora->layout->experts[static_cast<size_t>(lora->layer)];
+    tiles = lora->logit_rows ? step.logit_rows : step.rows;
+  }
+  std::vector<int64_t> slots(int64_t rows) const {
+    std::vector<int64_t> out(static_cast<size_t>(rows), -1);
+    if (!places.empty())
+      each_row(tiles, 0, tiles.tiles.size(0),
+               [&](int64_t row, int64_t slot) { out[static_cast<size_t>(row)] = slot; });
+    return out;
+  }
+  void add(const std::vector<int64_t>& slots, int64_t row, size_t expert, size_t site,
+           const std::vector<float>& x, std::vector<float>& y) const {
+    if (const int64_t slot = slots[static_cast<size_t>(row)]; slot >= 0 && !places.empty())
+      add_share(step, places[expert][site], slot, x, y);
+  }
+
+  LoraStep step;
+  LoraTiles tiles;
+  std::vector<std::array<LoraPlace, 2>> places;
+};
+
+}  // namespace
+
 Status ReferenceOps::linear_lora(const LinearWeight& weight, const LoraInput& in, const Tensor& y,
                                  Stream& stream) {
   FOVEA_RETURN_IF_ERROR(linear(weight, in.x, y, stream));
@@ -641,13 +662,26 @@ Status ReferenceOps::route(const RouteRule& rule, const Tensor& logits, const Ro
 
 Status ReferenceOps::experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing,
                              const Tensor&, const Tensor& out, Stream&) {
-  device_.queue([=] {
+  device_.queue([=, adapters = ExpertAdapters(weights.lora)] {
     const auto hidden = static_cast<size_t>(x.size(1));
     const int64_t chosen = routing.experts.size(1);
+    const std::vector<int64_t> slots = adapters.slots(x.size(0));
+    const auto mlp = [&](int64_t r, size_t expert, const std::vector<float>& in) {
+      const GatedMlpWeights& w = expert < weights.experts.size() ? weights.experts[expert] : weights.shared;
+      std::vector<float> wide(static_cast<size_t>(w.gate_up.n)), act(wide.size() / 2), y(hidden);
+      multiply(w.gate_up, in.data(), wide.data());
+      adapters.add(slots, r, expert, 0, in, wide);
+      for (size_t i = 0; i < act.size(); ++i)
+        act[i] = static_cast<float>(gate(weights.activation, double{wide[i]}, double{wide[i + act.size()]}));
+      act = rounded(std::move(act), x.dtype);
+      multiply(w.down, act.data(), y.data());
+      adapters.add(slots, r, expert, 1, act, y);
+      return y;
+    };
     for (int64_t r = 0; r < x.size(0); ++r) {
       const std::vector<float> row = load(x, r);
       std::vector<float> sum(hidden);
-      if (!weights.shared.empty()) sum = gated_mlp(weights.shared, weights.activation, row.data(), x.dtype);
+      if (!weights.shared.empty()) sum = mlp(r, weights.experts.size(), row);
       std::vector<std::pair<int32_t, float>> of_row;
       for (int64_t j = 0; j < chosen; ++j)
         of_row.emplace_back(row_of<int32_t>(routing.experts, r)[j], row_of<float>(routing.weights, r)[j]);
@@ -657,8 +691,7 @@ Status ReferenceOps::experts(const ExpertWeights& weights, const Tensor& x, cons
         if (weights.scales_input)
           for (float& v : in)
             v *= weight;
-        const auto y =
-            gated_mlp(weights.experts[static_cast<size_t>(expert)], weights.activation, in.data(), x.dtype);
+        const std::vector<float> y = mlp(r, static_cast<size_t>(expert), in);
         for (size_t i = 0; i < hidden; ++i)
           sum[i] += weights.scales_input ? y[i] : weight * y[i];
       }

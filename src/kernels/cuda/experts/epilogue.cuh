@@ -28,6 +28,32 @@ FOVEA_DEVICE float finished(const GroupedProduct& p, float sum, float scale, flo
   return p.weights.bias == nullptr ? sum : __fadd_rn(sum, bias);
 }
 
+/// A finished sum with what adapters add; `part` as in bias_of(). Rows without an adapter keep their bits,
+/// also of -0.
+template <ProductForm kForm>
+FOVEA_DEVICE float adapted(const GroupedProduct& p, float sum, int position, int part, int output) {
+  if constexpr (kForm == ProductForm::other || kForm == ProductForm::adapted) {
+    if (p.shares == nullptr || output >= p.outputs) return sum;
+    const int64_t n = is_gated(kForm) ? 2 * p.outputs : p.outputs;
+    const float share = p.shares[p.groups.pair[position] * n + part * p.outputs + output];
+    return share == 0.0f ? sum : __fadd_rn(sum, share);
+  }
+  return sum;
+}
+
+/// The same for two outputs of kernels without forms, with shares: of a gate and its up, or both of a plain
+/// product.
+FOVEA_DEVICE void add_shares(const GroupedProduct& p, bool gated, int position, int output, int other,
+                             float& v0, float& v1) {
+  if (gated) {
+    v0 = adapted<ProductForm::other>(p, v0, position, 0, output);
+    v1 = adapted<ProductForm::other>(p, v1, position, 1, other);
+  } else {
+    v0 = adapted<ProductForm::adapted>(p, v0, position, 0, output);
+    v1 = adapted<ProductForm::adapted>(p, v1, position, 0, other);
+  }
+}
+
 /// What multiplies the sums of an output of quantised weights; as bias_of().
 FOVEA_DEVICE float code_scale_of(const GroupedProduct& p, bool gated, int expert, int part, int output) {
   if (p.weights.scales == nullptr || p.weights.block_scales || output >= p.outputs) return 1.0f;
@@ -51,6 +77,7 @@ Status with_product(const GroupedProduct& product, bool gated, DType dtype, F&& 
       case ProductForm::plain: return f(type, std::integral_constant<ProductForm, ProductForm::plain>());
       case ProductForm::sigmoid: return f(type, std::integral_constant<ProductForm, ProductForm::sigmoid>());
       case ProductForm::limited: return f(type, std::integral_constant<ProductForm, ProductForm::limited>());
+      case ProductForm::adapted: return f(type, std::integral_constant<ProductForm, ProductForm::adapted>());
       default: return f(type, std::integral_constant<ProductForm, ProductForm::other>());
     }
   };

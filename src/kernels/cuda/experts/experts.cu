@@ -77,6 +77,8 @@ Status check(const ExpertsParams& p) {
     return invalid("experts: hidden " + str(s.hidden) + ", intermediate " + str(s.intermediate) +
                    "; 16-bit weights need multiples of 8");
   if (p.rows < 0) return invalid("experts: " + str(p.rows) + " rows");
+  if (p.adapters != nullptr && p.scales_input)
+    return unsupported("experts: adapters of experts whose weights multiply the input");
   if (p.rows == 0) return {};
   if (p.x == nullptr || p.experts == nullptr || p.weights == nullptr || p.out == nullptr ||
       p.scratch == nullptr)
@@ -116,9 +118,25 @@ Status run_product(const GroupedProduct& product, bool gated, const GroupedSize&
   return launch_grouped_small(product, gated, size, stream);
 }
 
+/// Adds what a product needs of the adapters and queues their shares.
+Status add_shares(ExpertLoraParams a, const ExpertsParams& p, int64_t first, int64_t rows,
+                  const int32_t* position, GroupedProduct& product, CudaStream& stream) {
+  a.slot += first;
+  a.experts = product.groups.experts;
+  a.num_experts = p.shape.num_experts;
+  a.experts_per_token = p.shape.experts_per_token;
+  a.rows = rows;
+  a.x = product.x;
+  a.x_stride = product.x_stride;
+  a.position = position;
+  product.shares = a.shares;
+  return launch_expert_lora(a, stream);
+}
+
 /// Rows [first, first + rows).
 Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const GroupedSize& device,
-                cudaStream_t stream) {
+                CudaStream& queue) {
+  const cudaStream_t stream = queue.handle();
   const ExpertShape& s = p.shape;
   Scratch scratch(s, rows, static_cast<std::byte*>(p.scratch));
   const auto at = [&](const void* data, DType dtype, int64_t stride) {
@@ -132,7 +150,8 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const Group
   Grouping& groups = scratch.groups;
   groups.experts = ids, groups.pairs = static_cast<int>(pairs),
   groups.experts_per_token = s.experts_per_token;
-  const bool direct = s.dtype != DType::f32 && pairs <= kDirectPairs && p.kernel == ExpertKernel::automatic;
+  const bool direct = s.dtype != DType::f32 && pairs <= kDirectPairs && p.kernel == ExpertKernel::automatic &&
+                      p.adapters == nullptr;
   if (direct)
     groups.begin = groups.row = groups.pair = groups.position = nullptr;
   else
@@ -150,6 +169,8 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const Group
   gate.epilogue = LinearEpilogue::gated, gate.activation = p.f, gate.limit = p.limit;
   up.gate = make_epilogue(gate);
   up.out = scratch.activations;
+  if (p.adapters != nullptr)
+    FOVEA_RETURN_IF_ERROR(add_shares(p.adapters->gate_up, p, first, rows, nullptr, up, queue));
   FOVEA_RETURN_IF_ERROR(run_product(up, true, size, p.kernel, stream));
 
   GroupedProduct down;
@@ -158,6 +179,8 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const Group
   down.weights = p.down;
   down.inputs = static_cast<int>(s.intermediate), down.outputs = static_cast<int>(s.hidden);
   down.out = scratch.results;
+  if (p.adapters != nullptr)
+    FOVEA_RETURN_IF_ERROR(add_shares(p.adapters->down, p, first, rows, scratch.groups.position, down, queue));
   FOVEA_RETURN_IF_ERROR(run_product(down, false, size, p.kernel, stream));
 
   CombineParams c;
@@ -187,8 +210,9 @@ Status launch_experts(const ExpertsParams& p, CudaStream& stream) {
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
   FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, stream.device()));
   size.has_wgmma = major == 9 && minor == 0;
-  for (int64_t first = 0; first < p.rows; first += kPassRows)
-    FOVEA_RETURN_IF_ERROR(run_pass(p, first, std::min(kPassRows, p.rows - first), size, stream.handle()));
+  const int64_t most = p.adapters != nullptr ? kAdapterPassRows : kPassRows;
+  for (int64_t first = 0; first < p.rows; first += most)
+    FOVEA_RETURN_IF_ERROR(run_pass(p, first, std::min(most, p.rows - first), size, stream));
   return {};
 }
 

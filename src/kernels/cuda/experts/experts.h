@@ -7,6 +7,7 @@
 #include "fovea/dtype.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cuda/codes/code_layout.h"
+#include "kernels/cuda/lora/expert_lora.h"
 
 namespace fovea::cuda {
 
@@ -48,6 +49,14 @@ enum class ExpertKernel : uint8_t {
   wide,   ///< tiles of 128 rows x 256 outputs by wgmma (compute capability 9.0)
 };
 
+/// Adapters of the routed experts. Set is what does not depend on the routing: the slots, places and ranks,
+/// slot (of each row), low and shares.
+struct ExpertAdapters {
+  ExpertLoraParams gate_up, down;
+};
+/// Rows whose shares are computed at a time: low and shares have room for their pairs.
+inline constexpr int64_t kAdapterPassRows = 512;
+
 struct ExpertsParams {
   ExpertShape shape;
   int64_t rows = 0;         ///< T
@@ -70,6 +79,7 @@ struct ExpertsParams {
   void* scratch = nullptr;  ///< experts_scratch() bytes, 256-byte aligned
   int64_t scratch_bytes = 0;
   ExpertKernel kernel = ExpertKernel::automatic;
+  const ExpertAdapters* adapters = nullptr;  ///< null = none; not with scales_input
 };
 
 /// Bytes of scratch for up to `max_rows` rows. It stops growing at some thousand rows: more are computed in

@@ -53,10 +53,13 @@ __global__ void __launch_bounds__(kThreads)
     if (row >= tile.rows) return;
     const int position = tile.first + row;
     const float scale = sum_scale(p, position);
-    float v = finished(p, sums[0][r], scale, bias_of(p, kGated, tile.expert, 0, output));
-    if constexpr (kGated)
-      v = gated_value<true>(p.gate, v,
-                            finished(p, sums[1][r], scale, bias_of(p, true, tile.expert, 1, output)));
+    constexpr ProductForm kForm = kGated ? ProductForm::other : ProductForm::adapted;
+    float v = adapted<kForm>(p, finished(p, sums[0][r], scale, bias_of(p, kGated, tile.expert, 0, output)),
+                             position, 0, output);
+    if constexpr (kGated) {
+      const float up = finished(p, sums[1][r], scale, bias_of(p, true, tile.expert, 1, output));
+      v = gated_value<true>(p.gate, v, adapted<kForm>(p, up, position, 1, output));
+    }
     static_cast<float*>(p.out)[static_cast<int64_t>(position) * p.outputs + output] = v;
   }
 }

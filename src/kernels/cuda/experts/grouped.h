@@ -32,7 +32,10 @@ struct GroupedProduct {
   ExpertMatrices weights;
   int inputs = 0, outputs = 0;    ///< outputs of the product: gated: intermediate, of twice as many columns
   const float* scales = nullptr;  ///< [pairs] by pair: multiplies the sums; null = 1
-  EpilogueParams gate;            ///< gated only: form, linear, cubic and limit
+  /// f32 [pairs, outputs, of gated ones twice as many] by pair: what adapters add to the sums; null = none.
+  /// Not with direct groups.
+  const float* shares = nullptr;
+  EpilogueParams gate;  ///< gated only: form, linear, cubic and limit
   void* out = nullptr;  ///< by position: gated [pairs, outputs] of the dtype, else f32 [pairs, outputs]
 };
 
@@ -46,10 +49,20 @@ struct GroupedSize {
 };
 
 /// What a product's kernels do with the sums; each has instances of its own.
-enum class ProductForm : uint8_t { plain, sigmoid, limited, other };
+enum class ProductForm : uint8_t {
+  plain,
+  sigmoid,
+  limited,
+  other,    ///< any gate, and the shares of adapters
+  adapted,  ///< plain with the shares of adapters
+};
+constexpr bool is_gated(ProductForm form) {
+  return form != ProductForm::plain && form != ProductForm::adapted;
+}
 
 inline ProductForm form_of(const GroupedProduct& product, bool gated) {
-  if (!gated) return ProductForm::plain;
+  if (!gated) return product.shares == nullptr ? ProductForm::plain : ProductForm::adapted;
+  if (product.shares != nullptr) return ProductForm::other;
   if (product.gate.form == GateForm::sigmoid) return ProductForm::sigmoid;
   return product.gate.form == GateForm::limited ? ProductForm::limited : ProductForm::other;
 }

@@ -25,7 +25,7 @@ constexpr int kCopies = kRows * 8 / kThreads;  // of 16 bytes, of each operand a
 template <class T, ProductForm kForm>
 __global__ void __launch_bounds__(kThreads, 2)
     large_kernel(const __grid_constant__ GroupedProduct p, int columns) {
-  constexpr bool kGated = kForm != ProductForm::plain;
+  constexpr bool kGated = is_gated(kForm);
   extern __shared__ __align__(128) std::byte memory[];
   const uint32_t ring = shared_address(memory);
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), warp = thread / 32;
@@ -131,6 +131,9 @@ __global__ void __launch_bounds__(kThreads, 2)
         for (int i = 0; i < 2; ++i) {
           v[0][i] = finished(p, sums[m][2 * n][2 * h + i], scale[m][h], bias[0][i]);
           v[1][i] = finished(p, sums[m][2 * n + 1][2 * h + i], scale[m][h], bias[1][i]);
+          v[0][i] = adapted<kForm>(p, v[0][i], tile.first + row, 0, output + i);
+          v[1][i] =
+              adapted<kForm>(p, v[1][i], tile.first + row, kGated ? 1 : 0, output + i + (kGated ? 0 : 8));
         }
         if constexpr (kGated) {
           struct alignas(4) Two {
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <class T, ProductForm kForm>
 Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
-  constexpr bool kGated = kForm != ProductForm::plain;
+  constexpr bool kGated = is_gated(kForm);
   const auto kernel = large_kernel<T, kForm>;
   const int64_t panels = packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated);
   const int64_t columns = (panels + kPanels - 1) / kPanels;

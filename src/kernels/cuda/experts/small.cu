@@ -89,7 +89,7 @@ struct SmallLoader {
 template <class T, int kTiles, ProductForm kForm, bool kDirect>
 __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ GroupedProduct p, int panels) {
   using Shape = SmallShape<kTiles>;
-  constexpr bool kGated = kForm != ProductForm::plain;
+  constexpr bool kGated = is_gated(kForm);
   extern __shared__ __align__(128) std::byte memory[];
   const uint32_t ring = shared_address(memory);
   const int lane = lane_id(), g = lane / 4, q = lane % 4;
@@ -139,8 +139,9 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
         if (row >= tile.rows) continue;
         const int position = tile.first + row;
         const float scale = tiles.scale(position);
-        const float v0 = finished(p, sums[t][i], scale, bias[0]),
-                    v1 = finished(p, sums[t][2 + i], scale, bias[1]);
+        const float v0 = adapted<kForm>(p, finished(p, sums[t][i], scale, bias[0]), position, 0, output),
+                    v1 = adapted<kForm>(p, finished(p, sums[t][2 + i], scale, bias[1]), position,
+                                        kGated ? 1 : 0, kGated ? output : output + 8);
         const int64_t at = static_cast<int64_t>(position) * p.outputs + output;
         if constexpr (kGated) {
           if (output < p.outputs) static_cast<T*>(p.out)[at] = rounded<T>(gated_sum<kForm>(p, v0, v1));
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(32) small_kernel(const __grid_constant__ Group
 template <class T, int kTiles, ProductForm kForm, bool kDirect>
 Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
   using Shape = SmallShape<kTiles>;
-  constexpr bool kGated = kForm != ProductForm::plain;
+  constexpr bool kGated = is_gated(kForm);
   const auto kernel = small_kernel<T, kTiles, kForm, kDirect>;
   const auto panels = packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated);
   // The most tiles that there can be, and as many warps as are resident at once.
@@ -172,7 +173,8 @@ Status launch(const GroupedProduct& p, const GroupedSize& size, cudaStream_t str
 
 template <class T, ProductForm kForm>
 Status launch_tiles(const GroupedProduct& p, const GroupedSize& size, cudaStream_t stream) {
-  if (p.groups.direct()) return launch<T, 1, kForm, true>(p, size, stream);
+  if constexpr (kForm != ProductForm::adapted)
+    if (p.groups.direct()) return launch<T, 1, kForm, true>(p, size, stream);
   // Tiles hold most experts' rows; an expert with more rows reads its weights again, from L2.
   const int64_t average = size.pairs / p.groups.num_experts;
   if (size.most_rows <= 8 || average <= 4) return launch<T, 1, kForm, false>(p, size, stream);

@@ -21,7 +21,7 @@ constexpr int kPanels = Shape::kPanels, kColumns = 16 * kPanels, kRows = Shape::
 template <class T, ProductForm kForm>
 FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, int first_row, int warp,
                              const float (&d)[kColumns / 2]) {
-  constexpr bool kGated = kForm != ProductForm::plain;
+  constexpr bool kGated = is_gated(kForm);
   const int lane = lane_id(), g = lane / 4, q = lane % 4;
   const int first_panel = tile.column * kPanels;
 #pragma unroll
@@ -46,7 +46,8 @@ FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, in
                 finished(p, d[8 * (j + n) + 2 * h + i], scale, bias_of(p, true, tile.expert, 0, output + i));
             const float up = finished(p, d[8 * (j + n) + 4 + 2 * h + i], scale,
                                       bias_of(p, true, tile.expert, 1, output + i));
-            v[i] = gated_sum<kForm>(p, gate, up);
+            v[i] = gated_sum<kForm>(p, adapted<kForm>(p, gate, position, 0, output + i),
+                                    adapted<kForm>(p, up, position, 1, output + i));
           }
           packed[n] = pack<T>(v[0], v[1]);
         }
@@ -62,9 +63,9 @@ FOVEA_DEVICE void store_sums(const GroupedProduct& p, const ExpertTile& tile, in
       for (int n = 0; n < 2 * kPanels; ++n) {
         const int output = first_panel * 16 + 8 * n + 2 * q;
         if (first_panel * 16 + 8 * n >= p.outputs) break;
-        const float2 v = {
-            finished(p, d[4 * n + 2 * h], scale, bias_of(p, false, tile.expert, 0, output)),
-            finished(p, d[4 * n + 2 * h + 1], scale, bias_of(p, false, tile.expert, 0, output + 1))};
+        float2 v = {finished(p, d[4 * n + 2 * h], scale, bias_of(p, false, tile.expert, 0, output)),
+                    finished(p, d[4 * n + 2 * h + 1], scale, bias_of(p, false, tile.expert, 0, output + 1))};
+        v = {adapted<kForm>(p, v.x, position, 0, output), adapted<kForm>(p, v.y, position, 0, output + 1)};
         if (exists) *reinterpret_cast<float2*>(out + output) = v;
       }
     }
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == Shape::kConsumers) {
     registers_decrease<72>();
-    constexpr bool kGated = kForm != ProductForm::plain;
+    constexpr bool kGated = is_gated(kForm);
     const auto panels = static_cast<int>(packed_panels(kGated ? 2 * p.outputs : p.outputs, kGated));
     wide_produce<Shape>(p, panels, columns, ring);
   } else {
