@@ -117,7 +117,7 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
     texts.back().insert(texts.back().end(), want[i].ids.begin(), want[i].ids.end());
   }
   int64_t preemptions = 0, replays = 0, overlapped = 0;
-  for (const double right : test::cases({1.0, 0.0, 0.8}, 1))
+  for (const double right : test::cases({1.0, 0.8, 0.0}, 2))
     for (const Config& base : {Config{kOneByOne, {}}, Config{kOneByOne, {1, 2, 3, 4, 5, 6, 8, 16, 24}},
                                Config{kWaits, {3, 6}, 17, 400, true}, Config{kOneByOne, {2, 6, 29}, 64, 30},
                                Config{kAhead, {2, 4, 6}, 17, 40, true}}) {
