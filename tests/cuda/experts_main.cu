@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "codes_case.cuh"
-#include "expert_adapters.cuh"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/packed_layout.h"
@@ -46,7 +45,6 @@ struct Layer {
   std::vector<int32_t> ids;
   Device<std::byte> gate_up_data, down_data;
   int64_t gate_up_stride, down_stride;
-  const AdapterSlots* adapters = nullptr;
   Device<float> gate_up_bias_data, down_bias_data;
   Matrix x_data, shared_data;
 
@@ -153,8 +151,6 @@ struct Layer {
     if (c.shared) p.shared = shared_data.row(first), p.shared_stride = shared_data.stride;
     p.out = out.data(), p.out_dtype = c.out, p.out_stride = out.stride;
     p.scratch = scratch.data, p.scratch_bytes = static_cast<int64_t>(scratch.count), p.kernel = kernel;
-    const ExpertAdapters slots = adapters != nullptr ? adapters->params(first) : ExpertAdapters();
-    if (adapters != nullptr) p.adapters = &slots;
     LAUNCH(launch_experts(p, stream()));
     return out;
   }
@@ -176,7 +172,7 @@ struct Layer {
   }
 
   /// In fp64, with activations rounded to the dtype. `defect`: 1 = the last choice is lost, 2 = the biases of
-  /// the next expert, 3 = the last input is lost, 4 and 5 = no adapter of gates and ups, of down.
+  /// the next expert, 3 = the last input is lost.
   std::vector<double> reference(const std::vector<int64_t>& rows, int defect = 0) const {
     std::vector<double> out;
     for (const int64_t r : rows) {
@@ -199,26 +195,21 @@ struct Layer {
           return s;
         };
         std::vector<float> act(static_cast<size_t>(c.intermediate));
-        std::vector<double> share[2];
-        if (adapters != nullptr && defect != 4) share[0] = adapters->share(r, e, 0, row);
         for (int64_t i = 0; i < c.intermediate; ++i) {
           const float* base = gate_up.data() + e * 2 * c.intermediate * c.hidden;
           double v[2];
           for (const int part : {0, 1}) {
             const int64_t o = part * c.intermediate + i;
             v[part] = dot(base + o * c.hidden, row, inputs) * (c.scales_input ? w : 1) +
-                      (c.bias ? gate_up_bias[static_cast<size_t>(be * 2 * c.intermediate + o)] : 0) +
-                      (share[0].empty() ? 0 : share[0][static_cast<size_t>(o)]);
+                      (c.bias ? gate_up_bias[static_cast<size_t>(be * 2 * c.intermediate + o)] : 0);
           }
           act[static_cast<size_t>(i)] = rounded_to(c.dtype, static_cast<float>(activation(v[0], v[1])));
         }
-        if (adapters != nullptr && defect != 5) share[1] = adapters->share(r, e, 1, act.data());
         for (int64_t o = 0; o < c.hidden; ++o)
           sum[static_cast<size_t>(o)] +=
               (c.scales_input ? 1 : w) *
               (dot(down.data() + (e * c.hidden + o) * c.intermediate, act.data(), c.intermediate) +
-               (c.bias ? down_bias[static_cast<size_t>(be * c.hidden + o)] : 0) +
-               (share[1].empty() ? 0 : share[1][static_cast<size_t>(o)]));
+               (c.bias ? down_bias[static_cast<size_t>(be * c.hidden + o)] : 0));
       }
       out.insert(out.end(), sum.begin(), sum.end());
     }
@@ -335,71 +326,6 @@ static void check_codes(Case c, WeightCode code, CodeScales scales) {
              name + ": a row's bits differ among " + std::to_string(count));
 }
 
-/// Adapters: the reference, the same bytes by all kernels, alone, and without one as without adapters.
-static void check_adapters(const Case& c, WeightCode code = WeightCode::none) {
-  const CodedMatrices up(code == WeightCode::none ? WeightCode::e4m3 : code, CodeScales::none, c.experts,
-                         2 * c.intermediate, c.hidden, true, 1),
-      down(code == WeightCode::none ? WeightCode::e4m3 : code, CodeScales::none, c.experts, c.hidden,
-           c.intermediate, false, 2);
-  Layer layer(c, up.values, down.values);
-  const Layer::Codes coded{up.matrices(), down.matrices()};
-  const Layer::Codes* const codes = code == WeightCode::none ? nullptr : &coded;
-  std::string name = c.name();
-  if (codes != nullptr) name.append(" ").append(up.name());
-  name.append(" with adapters");
-  const Matrix plain = layer.run(ExpertKernel::automatic, 0, c.rows, codes);
-  const AdapterSlots slots(c.shape(), c.rows, uniform);
-  layer.adapters = &slots;
-  const Matrix out = layer.run(ExpertKernel::automatic, 0, c.rows, codes);
-  const std::vector<int64_t> some = {0, 1, 2, 4, 5, c.rows - 1};
-  expect(close_rows(layer, out, some), name);
-  for (const int defect : {3, 4, 5})
-    expect(!close_rows(layer, out, some, defect), name + ": defect " + std::to_string(defect) + " passed");
-  int major = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  const ExpertKernel wide = major == 9 ? ExpertKernel::wide : ExpertKernel::small;
-  for (const ExpertKernel kernel : {ExpertKernel::small, codes == nullptr ? ExpertKernel::large : wide, wide})
-    if (c.dtype != DType::f32)
-      expect(layer.run(kernel, 0, c.rows, codes).memory.host() == out.memory.host(),
-             name + ": kernels differ, " + std::to_string(static_cast<int>(kernel)));
-  if (codes != nullptr)
-    expect(layer.run(ExpertKernel::automatic, 0, c.rows).memory.host() == out.memory.host(),
-           name + ": differs from widened weights");
-  int changed = 0;
-  for (int64_t r = 0; r < c.rows; ++r)
-    if (slots.slots[static_cast<size_t>(r)] < 0)
-      expect(out.row_bytes(r) == plain.row_bytes(r), name + ": a row without an adapter differs");
-    else
-      changed += out.row_bytes(r) != plain.row_bytes(r);
-  expect(changed > c.rows / 2, name + ": adapters change " + std::to_string(changed) + " rows");
-  for (const int64_t r : {int64_t{0}, int64_t{1}, int64_t{5}, c.rows - 1})
-    expect(layer.run(ExpertKernel::automatic, r, 1, codes).row_bytes(0) == out.row_bytes(r),
-           name + ": a row's bits differ alone");
-  for (const int64_t count : {2, 17, 65, 513})
-    if (count < c.rows)
-      expect(layer.run(ExpertKernel::automatic, c.rows - count, count, codes).row_bytes(count - 1) ==
-                 out.row_bytes(c.rows - 1),
-             name + ": a row's bits differ among " + std::to_string(count));
-}
-
-static void check_all_adapters() {
-  for (const DType type : {DType::bf16, DType::f16, DType::f32})
-    for (const int64_t rows : {21, 700}) {  // more than a pass
-      Case c;
-      c.dtype = c.out = type, c.rows = rows, c.shared = rows > 100, c.bias = rows < 100, c.hidden = 192;
-      check_adapters(c);
-      c.experts = 40, c.chosen = 8, c.f = Activation::gelu_tanh;
-      check_adapters(c);
-    }
-  for (const WeightCode code : {WeightCode::e4m3, WeightCode::mxfp4}) {
-    Case c;
-    c.hidden = 192, c.intermediate = 96, c.rows = 600, c.experts = 4;
-    check_adapters(c, code);
-    c.rows = 12;
-    check_adapters(c, code);
-  }
-}
-
 static void check_all_codes() {
   for (const auto& [code, scales] : {std::pair{WeightCode::mxfp4, CodeScales::none},
                                      {WeightCode::e4m3, CodeScales::none},
@@ -431,8 +357,6 @@ static void check_all_codes() {
 }
 
 static void check_all() {
-  check_all_adapters();
-  progress("adapters");
   check_all_codes();
   for (const DType type : {DType::bf16, DType::f16, DType::f32})
     for (const bool bias : {false, true}) {
@@ -564,11 +488,6 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "check";
   if (mode == "codes") {
     check_all_codes();
-    std::printf("%s: %d failures\n", failures == 0 ? "passed" : "FAILED", failures);
-    return failures == 0 ? 0 : 1;
-  }
-  if (mode == "adapters") {
-    check_all_adapters();
     std::printf("%s: %d failures\n", failures == 0 ? "passed" : "FAILED", failures);
     return failures == 0 ? 0 : 1;
   }
