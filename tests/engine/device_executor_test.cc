@@ -128,7 +128,8 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
       setup.drafter = [&] { return std::make_unique<test::RecordedDrafter>(texts, right, 1); };
       // Rows of a sequence that are one sequence of the batch, in the last case some of them.
       const bool few = right < 1 && !base.buckets.empty();
-      for (const auto& [differ, rows] : {std::pair{false, 1}, {true, 1}, {true, few ? 3 : 16}}) {
+      for (const auto& [differ, rows] :
+           test::cases({std::pair{false, 1}, {true, 1}, {true, few ? 3 : 16}}, 1)) {
         if (base.overlap.future_tokens && differ && rows == 1) continue;
         setup.phases_differ = differ;
         setup.decode_rows = rows;
@@ -147,7 +148,7 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
     }
   EXPECT_GT(preemptions, 0);
   EXPECT_GT(replays, 20);
-  EXPECT_GT(overlapped, 30);
+  EXPECT_GT(overlapped, 10);
 }
 
 std::string head_folder(const char* head) {
