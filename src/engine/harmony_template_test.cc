@@ -69,7 +69,8 @@ TEST(HarmonyTemplate, ToolsCallsAndResults) {
       begin("medium", true) +
           "<|start|>developer<|message|># Instructions\n\nD\n\n# Tools\n\n## functions\n\nnamespace "
           "functions "
-          "{\n\n// The weather there.\n// Now.\ntype weather = (_: {\n// Its name\ncity: string,\nunit?: \"C\" | "
+          "{\n\n// The weather there.\n// Now.\ntype weather = (_: {\n// Its name\ncity: string,\nunit?: "
+          "\"C\" | "
           "\"F\", // "
           "default: C\ndays?: number | null,\nmore?: {\nx: number, y?: any\n}[],\n}) => any;\n\ntype now = "
           "() => "

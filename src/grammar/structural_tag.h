@@ -12,8 +12,8 @@ Expr text_expression(Expressions& x, const TokenTrie& trie, std::string_view tex
 
 /// {"type": "structural_tag", "format": FORMAT}, or the older {"structures": [{"begin", "schema", "end"}],
 /// "triggers": [...]}. A FORMAT's type is const_string, json_schema, regex, grammar, any_text, sequence, or,
-/// optional, star, plus, repeat, tag, triggered_tags or tags_with_separator. Text that is a special token of the vocabulary is matched by
-/// that token only.
+/// optional, star, plus, repeat, tag, triggered_tags or tags_with_separator. Text that is a special token of
+/// the vocabulary is matched by that token only.
 Result<Symbol> add_structural_tag(Grammar& grammar, const text::Json& tag, const JsonOptions& options,
                                   const TokenTrie& trie);
 
