@@ -224,7 +224,7 @@ Status EngineSetup::load_loras(const LoraConfig& config) {
   scheduler.max_loras = config.max_loras;
   LoraShape shape = lora_shape(model_config);
   if (config.on() && device_.kind != DeviceKind::cpu) {
-    // The experts' kernels for quantised weights are not proven with adapters.
+    // The experts' kernels for quantised weights take no adapters.
     if (model_config.quantization.fp8) shape.experts = 0;
     lora_layout = std::make_unique<LoraLayout>(fovea::lora_layout(shape, config.max_rank, activations_));
     // A step's adapters are in as many slots.

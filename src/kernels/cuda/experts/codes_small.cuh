@@ -61,9 +61,8 @@ __global__ void __launch_bounds__(128, kTiles < 4 ? 4 : 2)
       if (row >= tile.rows) continue;
       const int position = tile.first + row;
       const float scale = tiles.scale(position);
-      float v0 = finished(p, __fmul_rn(sums[t][i], by[0]), scale, bias[0]),
-            v1 = finished(p, __fmul_rn(sums[t][2 + i], by[1]), scale, bias[1]);
-      if (p.shares != nullptr) add_shares(p, gated, position, output, other, v0, v1);
+      const float v0 = finished(p, __fmul_rn(sums[t][i], by[0]), scale, bias[0]),
+                  v1 = finished(p, __fmul_rn(sums[t][2 + i], by[1]), scale, bias[1]);
       const int64_t at = static_cast<int64_t>(position) * p.outputs;
       if (gated) {
         if (output < p.outputs)

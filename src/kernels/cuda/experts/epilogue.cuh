@@ -41,19 +41,6 @@ FOVEA_DEVICE float adapted(const GroupedProduct& p, float sum, int position, int
   return sum;
 }
 
-/// The same for two outputs of kernels without forms, with shares: of a gate and its up, or both of a plain
-/// product.
-FOVEA_DEVICE void add_shares(const GroupedProduct& p, bool gated, int position, int output, int other,
-                             float& v0, float& v1) {
-  if (gated) {
-    v0 = adapted<ProductForm::other>(p, v0, position, 0, output);
-    v1 = adapted<ProductForm::other>(p, v1, position, 1, other);
-  } else {
-    v0 = adapted<ProductForm::adapted>(p, v0, position, 0, output);
-    v1 = adapted<ProductForm::adapted>(p, v1, position, 0, other);
-  }
-}
-
 /// What multiplies the sums of an output of quantised weights; as bias_of().
 FOVEA_DEVICE float code_scale_of(const GroupedProduct& p, bool gated, int expert, int part, int output) {
   if (p.weights.scales == nullptr || p.weights.block_scales || output >= p.outputs) return 1.0f;

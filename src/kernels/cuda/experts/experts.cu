@@ -79,6 +79,10 @@ Status check(const ExpertsParams& p) {
   if (p.rows < 0) return invalid("experts: " + str(p.rows) + " rows");
   if (p.adapters != nullptr && p.scales_input)
     return unsupported("experts: adapters of experts whose weights multiply the input");
+  const auto coded = [](const ExpertMatrices& m) { return m.code != WeightCode::none; };
+  if (p.adapters != nullptr && (coded(p.gate_up) || coded(p.down)))
+    return unsupported(
+        "experts: adapters of experts with quantised weights; 16-bit and float32 are supported");
   if (p.rows == 0) return {};
   if (p.x == nullptr || p.experts == nullptr || p.weights == nullptr || p.out == nullptr ||
       p.scratch == nullptr)

@@ -33,7 +33,7 @@ struct GroupedProduct {
   int inputs = 0, outputs = 0;    ///< outputs of the product: gated: intermediate, of twice as many columns
   const float* scales = nullptr;  ///< [pairs] by pair: multiplies the sums; null = 1
   /// f32 [pairs, outputs, of gated ones twice as many] by pair: what adapters add to the sums; null = none.
-  /// Not with direct groups.
+  /// Not with direct groups, nor with quantised weights.
   const float* shares = nullptr;
   EpilogueParams gate;  ///< gated only: form, linear, cubic and limit
   void* out = nullptr;  ///< by position: gated [pairs, outputs] of the dtype, else f32 [pairs, outputs]

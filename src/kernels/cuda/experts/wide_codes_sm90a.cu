@@ -51,7 +51,6 @@ struct WideCodes {
         const float scale = sum_scale(p, position);
         v[0][i] = finished(p, __fmul_rn(d[4 * j + i], by[0]), scale, bias[0]);
         v[1][i] = finished(p, __fmul_rn(d[4 * j + 2 + i], by[1]), scale, bias[1]);
-        if (p.shares != nullptr) add_shares(p, gated, position, output, other, v[0][i], v[1][i]);
       }
       if (gated) {
         const uint32_t packed = pack<__nv_bfloat16>(gated_value<false>(p.gate, v[0][0], v[1][0]),
