@@ -11,8 +11,6 @@
 #include "device/cuda/cuda_stream.h"
 #include "kernels/cuda/append/append.h"
 #include "kernels/cuda/codes/pack_codes.h"
-#include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/index/index.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/lora/lora.h"
 #include "kernels/cuda/rows/route.h"
@@ -20,38 +18,14 @@
 #include "kernels/cuda/sample/sample.h"
 #include "ops/cpu_ops.h"
 #include "ops/cuda/activate.h"
-#include "ops/gpu_indexer.h"
+#include "ops/cuda/cuda_experts.h"
+#include "ops/cuda/cuda_indexer.h"
+#include "ops/cuda/cuda_params.h"
 #include "ops/heads.h"
 #include "tensor/buffer.h"
 
 namespace fovea {
 namespace {
-
-constexpr int64_t kPart = 256;  // bytes: parts of the experts' scratch begin at multiples
-
-DType dtype_of(const Tensor& t) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    if (element_of(dtype) == t.dtype) return dtype;
-  FOVEA_CHECK(false);
-}
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-/// The address of row 0, column `column`, of a matrix.
-std::byte* column_of(const Tensor& t, int64_t column) {
-  return static_cast<std::byte*>(t.data) + column * static_cast<int64_t>(size_of(t.dtype));
-}
-
-cuda::WeightCode code_of(const LinearWeight& w) {
-  switch (code_of(w.format.layout)) {
-    case WeightCode::none: return cuda::WeightCode::none;
-    case WeightCode::mxfp4: return cuda::WeightCode::mxfp4;
-    case WeightCode::e4m3: return cuda::WeightCode::e4m3;
-  }
-  FOVEA_CHECK(false);
-}
 
 cuda::LinearParams linear_params(const LinearWeight& w, const Tensor& x, const Tensor& y) {
   cuda::LinearParams p;
@@ -124,113 +98,6 @@ cuda::Router router_of(MoeRouter router) {
   }
   FOVEA_CHECK(false);
 }
-
-/// The matrices of all experts, which WeightPlacement puts at a constant distance.
-cuda::ExpertMatrices matrices_of(std::span<const GatedMlpWeights> experts,
-                                 LinearWeight GatedMlpWeights::* which) {
-  cuda::ExpertMatrices out;
-  const LinearWeight& first = experts.front().*which;
-  out.data = first.data.data;
-  out.bias = first.bias.as<const float>();
-  out.code = code_of(first);
-  out.scales = first.scales.as<const float>();
-  out.block_scales = first.format.scaled && first.format.block_k != 0;
-  if (experts.size() == 1) {
-    out.stride = round_up(first.data.elements() * static_cast<int64_t>(size_of(first.data.dtype)), 16);
-    return out;
-  }
-  const auto address = [&](const LinearWeight& w) { return static_cast<const std::byte*>(w.data.data); };
-  out.stride = address(experts[1].*which) - address(first);
-  const LinearWeight& last = experts.back().*which;
-  const auto distance = static_cast<int64_t>(experts.size()) - 1;
-  FOVEA_CHECK(out.stride > 0 && address(last) == address(first) + distance * out.stride);
-  FOVEA_CHECK(!out.bias || last.bias.as<float>() == out.bias + distance * first.n);
-  FOVEA_CHECK(!out.scales || last.scales.as<float>() == out.scales + distance * first.scales.elements());
-  return out;
-}
-
-cuda::ExpertShape shape_of(const ExpertWeights& weights, int experts_per_token, DType dtype) {
-  const GatedMlpWeights& first = weights.experts.front();
-  return {dtype, static_cast<int>(weights.experts.size()), experts_per_token, first.down.n, first.down.k};
-}
-
-/// The places of a layer's experts that adapters can change; empty: none.
-std::span<const std::array<LoraPlace, 2>> expert_places(const ExpertLora* lora) {
-  if (lora == nullptr || lora->layout == nullptr || !lora->layout->has_experts(lora->layer)) return {};
-  return lora->layout->experts[static_cast<size_t>(lora->layer)];
-}
-
-/// Offsets in the scratch of experts(): the kernel's part, then the activation and the output of the shared
-/// MLP; for adapters each row's slot, x A^T and shares of the experts' pairs, x A^T and sums of the shared
-/// MLP.
-struct ExpertScratch {
-  int64_t kernel = 0, act = 0, shared = 0, slots = 0, low = 0, shares = 0, shared_low = 0, sums = 0, end = 0;
-
-  ExpertScratch(const Ops& ops, const ExpertWeights& weights, const cuda::ExpertShape& shape, int64_t rows) {
-    kernel = end = cuda::experts_scratch(shape, rows);
-    end = round_up(end, kPart);
-    const auto take = [&](int64_t& part, int64_t elements, int64_t bytes) {
-      part = end;
-      end += round_up(elements * bytes, kPart);
-    };
-    constexpr int64_t kFloat = sizeof(float);
-    const bool has_shared = !weights.shared.empty();
-    if (has_shared) {
-      take(act, rows * act_stride(weights), static_cast<int64_t>(size_of(shape.dtype)));
-      take(shared, rows * shape.hidden, kFloat);
-    }
-    const auto places = expert_places(weights.lora);
-    if (places.empty()) return;
-    const int64_t rank = weights.lora->layout->max_rank;
-    const int64_t pairs = std::min(rows, cuda::kAdapterPassRows) * shape.experts_per_token;
-    take(slots, rows, sizeof(int32_t));
-    take(low, pairs * 2 * rank, kFloat);
-    take(shares, pairs * std::max(2 * shape.intermediate, shape.hidden), kFloat);
-    if (!has_shared) return;
-    take(shared_low, rows * ops.lora_parts(shape.hidden) * 2 * rank, kFloat);
-    take(sums, std::min(rows, weights.lora->block_rows) * ops.lora_columns(weights.shared.gate_up), kFloat);
-  }
-  static int64_t act_stride(const ExpertWeights& weights) { return round_up(weights.shared.down.k, 8); }
-};
-
-/// The adapters' product of the experts at `places`, of which the first is expert 0; `site` 0 is gate_up, 1
-/// is down.
-cuda::ExpertLoraParams expert_lora_params(const LoraStep& step,
-                                          std::span<const std::array<LoraPlace, 2>> places, size_t site) {
-  const LoraLayout& layout = *step.layout;
-  const LoraPlace& place = places.front()[site];
-  cuda::ExpertLoraParams p;
-  p.dtype = layout.dtype;
-  p.slots = step.slots.data;
-  p.slot_bytes = layout.slot_bytes();
-  p.matrices = layout.table_bytes();
-  p.a = place.a;
-  p.b = place.b;
-  p.line = place.line;
-  if (places.size() > 1) {
-    p.stride = places[1][site].a - place.a;
-    p.line_stride = places[1][site].line - place.line;
-  }
-  p.k = place.k;
-  p.a_stride = place.a_stride();
-  p.n = place.n;
-  p.modules = place.modules;
-  p.second_output = place.first_output[1];
-  p.max_rank = layout.max_rank;
-  return p;
-}
-
-/// Offsets in the scratch of choose_keys(): the codes of queries, their weights, the scores of a pass.
-struct IndexScratch {
-  int64_t stride, weights, scores, end;
-
-  IndexScratch(int64_t heads, int64_t dim, int64_t rows, int64_t max_keys)
-      : stride(round_up(std::max<int64_t>(max_keys, 1), 4)) {
-    weights = round_up(rows * heads * dim, kPart);
-    scores = weights + round_up(rows * heads * static_cast<int64_t>(sizeof(float)), kPart);
-    end = scores + cuda::index_pass_rows(rows, stride) * stride * static_cast<int64_t>(sizeof(float));
-  }
-};
 
 class CudaOps final : public Ops {
  public:
@@ -308,8 +175,8 @@ class CudaOps final : public Ops {
     w.k = host.k;
     w.format = *packed_format(use);
     const int64_t elements = stored_elements(w.format.layout, w.n, w.k);
-    const auto data_bytes =
-        static_cast<size_t>(round_up(elements * static_cast<int64_t>(size_of(w.format.stored)), kPart));
+    const auto data_bytes = static_cast<size_t>(
+        round_up(elements * static_cast<int64_t>(size_of(w.format.stored)), kScratchPart));
     const auto bias_bytes = host.bias ? static_cast<size_t>(w.n) * sizeof(float) : 0;
     Placed placed{w, Buffer(device_, data_bytes + bias_bytes)};
     LinearWeight& out = placed.weight;
@@ -519,66 +386,11 @@ class CudaOps final : public Ops {
   }
 
   int64_t index_scratch(int64_t heads, int64_t dim, int64_t max_rows, int64_t max_keys) const override {
-    return IndexScratch(heads, dim, max_rows, max_keys).end + kPart;  // as expert_scratch()
+    return cuda_index_scratch(heads, dim, max_rows, max_keys);
   }
 
   Status choose_keys(const IndexInput& in, const Tensor& chosen, Stream& stream) override {
-    const int64_t rows = in.q.size(0), heads = in.q.size(1), dim = in.q.size(2);
-    if (rows == 0) return {};
-    static_assert(cuda::kIndexDim == kGpuIndexDim && cuda::kMostIndexHeads == kGpuIndexHeads);
-    if (dim != cuda::kIndexDim || heads > cuda::kMostIndexHeads)
-      return unsupported("an indexer of " + std::to_string(heads) + " heads of " + std::to_string(dim) +
-                         " elements; on a GPU up to " + std::to_string(cuda::kMostIndexHeads) + " of " +
-                         std::to_string(cuda::kIndexDim) + " are supported");
-    FOVEA_CHECK(in.q.stride(1) == dim && chosen.contiguous());
-    FOVEA_RETURN_IF_ERROR(norm(in.norm, in.key, in.key, stream));
-    const bool codes = in.keys.dtype == KvCacheDType::fp8_e4m3;
-    const IndexScratch parts(heads, dim, rows, in.max_keys);
-    const auto begin = reinterpret_cast<uintptr_t>(in.scratch.data);
-    auto* const memory =
-        static_cast<std::byte*>(in.scratch.data) + (kPart - static_cast<int64_t>(begin % kPart)) % kPart;
-    cuda::IndexRows p;
-    p.tokens = static_cast<int>(rows);
-    p.heads = static_cast<int>(heads);
-    p.dtype = act_;
-    p.q = in.q.data;
-    p.q_row_stride = in.q.stride(0);
-    p.key = in.key.data;
-    p.key_row_stride = in.key.stride(0);
-    p.weights = in.weights.data;
-    p.weights_row_stride = in.weights.stride(0);
-    p.scale = in.scale;
-    p.cos = in.rope.cos.as<const float>();
-    p.sin = in.rope.sin.as<const float>();
-    p.pairs = static_cast<int>(in.rope.cos.size(1));
-    p.interleaved = in.rope.interleaved;
-    p.keys = in.keys;
-    p.slots = in.slots.as<const int64_t>();
-    p.num_slots = in.keys.num_pages * in.keys.page_size;
-    if (codes) p.codes = reinterpret_cast<uint8_t*>(memory);
-    p.weights_out = reinterpret_cast<float*>(memory + parts.weights);
-    FOVEA_RETURN_IF_ERROR(cuda::launch_index_rows(p, stream.cuda()));
-    cuda::IndexQueries q;
-    q.heads = p.heads;
-    q.topk = static_cast<int>(chosen.size(1));
-    q.dtype = act_;
-    q.q_row_stride = codes ? heads * dim : in.q.stride(0);
-    q.keys = in.keys;
-    q.batch = *in.batch;
-    q.max_keys = in.max_keys;
-    const int64_t pass = cuda::index_pass_rows(rows, parts.stride);
-    auto* const scores = reinterpret_cast<float*>(memory + parts.scores);
-    for (int64_t first = 0; first < rows; first += pass) {
-      q.first = static_cast<int>(first);
-      q.rows = static_cast<int>(std::min(pass, rows - first));
-      q.q = codes ? static_cast<const void*>(p.codes + first * heads * dim)
-                  : column_of(in.q, first * in.q.stride(0));
-      q.weights = p.weights_out + first * heads;
-      FOVEA_RETURN_IF_ERROR(cuda::launch_index_scores(q, scores, parts.stride, stream.cuda()));
-      FOVEA_RETURN_IF_ERROR(cuda::launch_choose_largest(
-          q, scores, parts.stride, chosen.as<int32_t>() + first * chosen.size(1), stream.cuda()));
-    }
-    return {};
+    return cuda_choose_keys(*this, in, chosen, stream);
   }
 
   Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) override {
@@ -650,61 +462,12 @@ class CudaOps final : public Ops {
 
   Status experts(const ExpertWeights& weights, const Tensor& x, const Routing& routing, const Tensor& scratch,
                  const Tensor& out, Stream& stream) override {
-    const int64_t rows = x.size(0);
-    if (rows == 0) return {};
-    cuda::ExpertsParams p;
-    p.shape = shape_of(weights, static_cast<int>(routing.experts.size(1)), act_);
-    const ExpertScratch parts(*this, weights, p.shape, rows);
-    const auto begin = reinterpret_cast<uintptr_t>(scratch.data);
-    auto* memory =
-        static_cast<std::byte*>(scratch.data) + (kPart - static_cast<int64_t>(begin % kPart)) % kPart;
-    p.rows = rows;
-    p.x = x.data;
-    p.x_stride = x.stride(0);
-    p.experts = routing.experts.as<const int32_t>();
-    p.weights = routing.weights.as<const float>();
-    p.gate_up = matrices_of(weights.experts, &GatedMlpWeights::gate_up);
-    p.down = matrices_of(weights.experts, &GatedMlpWeights::down);
-    p.f = weights.activation.f;
-    p.limit = weights.activation.limit;
-    p.scales_input = weights.scales_input;
-    cuda::ExpertAdapters adapters;
-    const auto places = expert_places(weights.lora);
-    const LoraStep* const step = places.empty() ? nullptr : weights.lora->step;
-    if (step != nullptr) {
-      const LoraTiles& tiles = weights.lora->logit_rows ? step->logit_rows : step->rows;
-      auto* const slots = reinterpret_cast<int32_t*>(memory + parts.slots);
-      FOVEA_RETURN_IF_ERROR(cuda::launch_row_slots(tiles.order.as<const int32_t>(),
-                                                   tiles.tiles.as<const int32_t>(), tiles.tiles.size(0),
-                                                   slots, stream.cuda()));
-      const auto routed = places.first(weights.experts.size());
-      adapters = {expert_lora_params(*step, routed, 0), expert_lora_params(*step, routed, 1)};
-      for (cuda::ExpertLoraParams* product : {&adapters.gate_up, &adapters.down}) {
-        product->slot = slots;
-        product->low = reinterpret_cast<float*>(memory + parts.low);
-        product->shares = reinterpret_cast<float*>(memory + parts.shares);
-      }
-      p.adapters = &adapters;
-    }
-    if (!weights.shared.empty()) {
-      FOVEA_RETURN_IF_ERROR(step != nullptr
-                                ? adapted_shared_mlp(weights, x, parts, memory, stream)
-                                : shared_mlp(weights, x, memory + parts.act, memory + parts.shared, stream));
-      p.shared = memory + parts.shared;
-      p.shared_stride = p.shape.hidden;
-    }
-    p.out = out.data;
-    p.out_dtype = dtype_of(out);
-    p.out_stride = out.stride(0);
-    p.scratch = memory;
-    p.scratch_bytes = parts.kernel;
-    return cuda::launch_experts(p, stream.cuda());
+    return cuda_experts(*this, weights, x, routing, scratch, out, stream);
   }
 
   int64_t expert_scratch(const ExpertWeights& weights, int experts_per_token,
                          int64_t max_rows) const override {
-    const ExpertScratch parts(*this, weights, shape_of(weights, experts_per_token, act_), max_rows);
-    return parts.end + kPart;  // its memory is aligned to Device::kAlignment only
+    return cuda_expert_scratch(*this, weights, experts_per_token, max_rows);
   }
 
  private:
@@ -755,49 +518,6 @@ class CudaOps final : public Ops {
         });
     }
     return out;
-  }
-
-  Status shared_mlp(const ExpertWeights& weights, const Tensor& x, std::byte* act, std::byte* out,
-                    Stream& stream) {
-    const GatedMlpWeights& mlp = weights.shared;
-    const Tensor between =
-        Tensor::dense(act, device_, element_of(act_), {x.size(0), ExpertScratch::act_stride(weights)})
-            .slice(1, 0, mlp.down.k);
-    FOVEA_RETURN_IF_ERROR(gated_linear(mlp.gate_up, weights.activation, x, {}, between, stream));
-    return linear(mlp.down, between, Tensor::dense(out, device_, ElementType::f32, {x.size(0), mlp.down.n}),
-                  stream);
-  }
-
-  /// The shared MLP in a step with adapters, whose slots are known.
-  Status adapted_shared_mlp(const ExpertWeights& weights, const Tensor& x, const ExpertScratch& parts,
-                            std::byte* memory, Stream& stream) {
-    const GatedMlpWeights& mlp = weights.shared;
-    const ExpertLora& lora = *weights.lora;
-    const LoraTiles& tiles = lora.logit_rows ? lora.step->logit_rows : lora.step->rows;
-    const auto places = expert_places(&lora).last(1);
-    const int64_t rows = x.size(0);
-    const Tensor between = Tensor::dense(memory + parts.act, device_, element_of(act_),
-                                         {rows, ExpertScratch::act_stride(weights)})
-                               .slice(1, 0, mlp.down.k);
-    const auto floats = [&](int64_t at, int64_t n, int64_t columns) {
-      return Tensor::dense(memory + at, device_, ElementType::f32, {n, columns});
-    };
-    const Tensor sums = floats(parts.sums, std::min(rows, lora.block_rows), lora_columns(mlp.gate_up));
-    const Tensor low = floats(parts.shared_low, rows, lora_parts(mlp.gate_up.k) * 2 * lora.layout->max_rank);
-    FOVEA_RETURN_IF_ERROR(gated_linear_lora(mlp.gate_up, weights.activation,
-                                            {*lora.step, places.front()[0], tiles, x, low}, sums, between,
-                                            stream));
-    const Tensor out = floats(parts.shared, rows, mlp.down.n);
-    FOVEA_RETURN_IF_ERROR(linear(mlp.down, between, out, stream));
-    cuda::ExpertLoraParams p = expert_lora_params(*lora.step, places, 1);
-    p.slot = reinterpret_cast<const int32_t*>(memory + parts.slots);
-    p.rows = rows;
-    p.x = between.data;
-    p.x_stride = between.stride(0);
-    p.low = low.as<float>();
-    p.shares = out.as<float>();
-    p.adds = true;
-    return cuda::launch_expert_lora(p, stream.cuda());
   }
 
   Device& device_;
