@@ -84,10 +84,16 @@ Json row_json(const BackendInfo& info) {
   return out;
 }
 
-Json mla_prefill_json() {
+/// The documents' rows. `built`: with kernels for some version.
+Json mla_prefill_json(const BackendRegistry& registry) {
   Json out = Json::array();
   for (const MlaPrefillRow& row : mla_prefill_rows()) {
     Json item = row_json(row.info);
+    for (const auto& entry : registry.mla_prefill()) {
+      if (entry.info->name != row.info.name || !entry.info->absent.empty()) continue;
+      item["built"] = true;
+      item.erase("why_not");
+    }
     item["title"] = row.title;
     item["enable"] = row.enable;
     item["disable"] = row.disable;
@@ -137,7 +143,7 @@ std::string backends_json(const BackendRegistry& registry) {
   out["backends"] = Json::array();
   for (const auto& entry : registry.entries())
     out["backends"].push_back(row_json(*entry.info));
-  out["mla_prefill"] = mla_prefill_json();
+  out["mla_prefill"] = mla_prefill_json(registry);
   out["priorities"] = priorities_json();
   out["peers"] = peers_json();
   return out.dump(2);

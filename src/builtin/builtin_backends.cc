@@ -31,8 +31,16 @@ const BackendRegistry& project_backends() {
       }
     }
     r.add(flex_attention_info(), make_flex_attention);
-    for (const MlaPrefillRow& row : mla_prefill_rows())
-      r.add_mla_prefill(row.info, nullptr);
+    for (const MlaPrefillRow& row : mla_prefill_rows()) {
+      bool served = false;
+      for (const BackendRegistry::Entry& entry : r.entries())
+        if (std::optional<BackendInfo> prefill = cuda_mla_prefill_row(row.info, *entry.info)) {
+          built.push_back(std::move(*prefill));
+          r.add_mla_prefill(built.back(), entry.create);
+          served = true;
+        }
+      if (!served) r.add_mla_prefill(row.info, nullptr);
+    }
     return r;
   }();
   return registry;
@@ -43,18 +51,19 @@ const BackendRegistry& builtin_backends() {
   static const BackendRegistry registry = [] {
     static std::deque<BackendInfo> rows;  // a deque keeps addresses stable
     BackendRegistry r;
-    for (const BackendRegistry::Entry& entry : project_backends().entries()) {
-      const BackendInfo& info = *entry.info;
-      if (info.capability.device != DeviceKind::cuda || !info.absent.empty()) {
-        r.add(info, entry.create);
-        continue;
-      }
+    const auto needs_cuda = [](const BackendInfo& info) {
+      return info.capability.device == DeviceKind::cuda && info.absent.empty();
+    };
+    const auto without_kernels = [](const BackendInfo& info) -> const BackendInfo& {
       rows.push_back(info);
       rows.back().absent = kBuiltWithoutCuda;
-      r.add(rows.back(), nullptr);
-    }
-    for (const BackendRegistry::Entry& entry : project_backends().mla_prefill())
-      r.add_mla_prefill(*entry.info, entry.create);
+      return rows.back();
+    };
+    for (const auto& [info, create] : project_backends().entries())
+      needs_cuda(*info) ? r.add(without_kernels(*info), nullptr) : r.add(*info, create);
+    for (const auto& [info, create] : project_backends().mla_prefill())
+      needs_cuda(*info) ? r.add_mla_prefill(without_kernels(*info), nullptr)
+                        : r.add_mla_prefill(*info, create);
     return r;
   }();
   return registry;

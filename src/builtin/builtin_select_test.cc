@@ -94,9 +94,26 @@ TEST(Builtin, FirstChoiceByDevice) {
   EXPECT_EQ(choice("sm100", llama_8b_spec()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("sm100", gpt_oss()), "FLASHINFER (Native),FLASHINFER (Native)");
   EXPECT_EQ(choice("rocm", llama_8b_spec()), "ROCM_ATTN,ROCM_ATTN");
-  EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN,FLASH_ATTN_MLA");
-  EXPECT_EQ(choice("sm100", mla_spec()), "TRTLLM_RAGGED,FLASHINFER_MLA");
+  EXPECT_EQ(choice("sm80", mla_spec()), "FLASH_ATTN (FA2),FLASHINFER_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
+  EXPECT_EQ(choice("sm100", mla_spec()), "FLASH_ATTN (FA2),FLASHINFER_MLA") << "TRTLLM_RAGGED is not built";
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
+}
+
+TEST(Builtin, HeadsThatAreNotAbsorbedArePrefilledByFlashAttention) {
+  const AttentionConfig second = {.flash_attn_version = 2};
+  EXPECT_EQ(choice("sm90", mla_spec(), second), "FLASH_ATTN (FA2),FLASH_ATTN_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.mla_prefill_backend = "flash_attn"}),
+            "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
+  EXPECT_THAT(refusal("sm90", mla_spec(), {.mla_prefill_backend = "CUDNN"}),
+              HasSubstr("-ac.mla_prefill_backend=FLASH_ATTN: serves it here"));
+  AttentionSpec glm = mla_spec();  // GLM-5's heads
+  glm.mla_nope_head_dim = 192, glm.mla_v_head_dim = 256;
+  EXPECT_EQ(choice("sm90", glm), "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
+  AttentionSpec wide = mla_spec();
+  wide.mla_v_head_dim = 640;
+  EXPECT_THAT(refusal("sm90", wide, {}),
+              HasSubstr("head sizes are 192 and 640; the sm80 kernels take up to 512"));
 }
 
 /// "VALUE from SOURCE" of a resolved value.
@@ -161,10 +178,10 @@ TEST(Builtin, WhichKernelsServeVersion3IsTold) {
 }
 
 TEST(Builtin, FamiliesOnAnMlaModel) {
-  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "fa3"}), "FLASH_ATTN,FLASH_ATTN_MLA");
-  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "triton"}), "FLASH_ATTN,TRITON_MLA");
-  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "flashmla"}), "FLASH_ATTN,FLASHMLA");
-  EXPECT_EQ(choice("sm100", mla_spec(), {.backend = "flashinfer"}), "TRTLLM_RAGGED,FLASHINFER_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "fa3"}), "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "triton"}), "FLASH_ATTN (FA3),TRITON_MLA");
+  EXPECT_EQ(choice("sm90", mla_spec(), {.backend = "flashmla"}), "FLASH_ATTN (FA3),FLASHMLA");
+  EXPECT_EQ(choice("sm100", mla_spec(), {.backend = "flashinfer"}), "FLASH_ATTN (FA2),FLASHINFER_MLA");
   EXPECT_EQ(choice("sm100", mla_spec(), {.backend = "trtllm_mla"}), "FLASHINFER_MLA,TRTLLM_MLA");
 }
 

@@ -9,6 +9,8 @@ Result<std::unique_ptr<AttentionBackend>> create_backend(const BackendInfo& info
                                                          const AttentionConfig& config,
                                                          const BackendRegistry& registry) {
   const BackendRegistry::Entry* entry = registry.find(info);
+  for (const BackendRegistry::Entry& prefill : registry.mla_prefill())
+    if (prefill.info == &info) entry = &prefill;
   if (entry == nullptr || !entry->create)
     return unsupported("attention backend " + info.label() + " is not in this build");
   if (info.name == "FLASHINFER" && builtin_backends().find(info) != nullptr &&

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "attention/mla_prefill.h"
 #include "attention/row.h"
 #include "backends/cuda/device_kernel.h"
 #include "backends/cuda/kernel_choice.h"
@@ -175,6 +176,21 @@ std::optional<KernelFamily> cuda_kernel_family(const BackendInfo& info, const At
   return KernelFamily{to_string(family), std::move(why)};
 }
 
+/// The same for heads that are not absorbed. Sizes that a model does not state are not checked.
+std::optional<Reason> check_mla_prefill_kernels(const BackendInfo& info, const AttentionSpec& spec,
+                                                const DeviceInfo& device, Phase phase) {
+  if (spec.mla_nope_head_dim == 0) return {};
+  auto needed = cuda::check_device_kernels(info, unabsorbed_spec(spec), device, phase);
+  if (!needed) return {};
+  return Reason{std::move(*needed), {}};
+}
+
+std::optional<KernelFamily> mla_prefill_kernel_family(const BackendInfo& info, const AttentionSpec& spec,
+                                                      Phase phase) {
+  if (spec.mla_nope_head_dim == 0) return {};
+  return cuda_kernel_family(info, unabsorbed_spec(spec), phase);
+}
+
 /// The project's kernels for one row of a document.
 struct Kernels {
   std::string_view name, version;
@@ -216,6 +232,23 @@ std::optional<BackendInfo> cuda_row(const BackendInfo& document) {
   row.supports_combination = kernels->supports_combination;
   row.check_kernels = check_cuda_kernels;
   row.kernel_family = cuda_kernel_family;
+  return row;
+}
+
+std::optional<BackendInfo> cuda_mla_prefill_row(const BackendInfo& document, const BackendInfo& backend) {
+  if (document.name != "FLASH_ATTN" || backend.name != document.name || !backend.absent.empty()) return {};
+  BackendInfo row = document;
+  row.version = backend.version;
+  row.documented = &document.capability;
+  row.capability.min_compute_capability = backend.capability.min_compute_capability;
+  row.capability.max_compute_capability = backend.capability.max_compute_capability;
+  row.capability.invariance = backend.capability.invariance;
+  row.capability.graph = backend.capability.graph;
+  row.capability.unstated = {};
+  row.absent = {};
+  row.families = backend.families;
+  row.check_kernels = check_mla_prefill_kernels;
+  row.kernel_family = mla_prefill_kernel_family;
   return row;
 }
 

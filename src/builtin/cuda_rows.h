@@ -11,4 +11,8 @@ namespace fovea {
 /// result does not depend on how the program was compiled. `document` must outlive the row.
 std::optional<BackendInfo> cuda_row(const BackendInfo& document);
 
+/// `document`, a row of MLA prefill (compat/rows), as the row that `backend`, a row of cuda_row(), serves
+/// without absorption (unabsorbed_spec()): one for each version of FLASH_ATTN. nullopt: it does not serve it.
+std::optional<BackendInfo> cuda_mla_prefill_row(const BackendInfo& document, const BackendInfo& backend);
+
 }  // namespace fovea
