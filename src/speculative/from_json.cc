@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/edit_distance.h"
+#include "base/log.h"
 #include "files/json_fields.h"
 #include "speculative/launch.h"
 
@@ -19,10 +21,34 @@ constexpr char kMethods[] = "ngram, suffix, draft_model, eagle, eagle3 and mtp a
 /// vLLM's draft length where suffix decoding has none: what a match of the deepest tree allows.
 constexpr int kSuffixDrafts = kMaxDrafts;
 
-/// Keys that change nothing here, whatever their value.
-constexpr std::array kWithoutEffect = {"disable_padded_drafter_batch", "disable_eagle_block_drop",
-                                       "use_local_argmax_reduction", "moe_backend",
-                                       "prompt_lookup_num_threads"};
+/// Keys that change nothing here, whatever their value, and why.
+struct WithoutEffect {
+  const char *key, *why;
+};
+constexpr std::array<WithoutEffect, 4> kWithoutEffect = {{
+    {"disable_padded_drafter_batch", "drafts of all sequences are made in one batch without padding"},
+    {"disable_eagle_block_drop", "a cached prefix is used whole, with a head too"},
+    {"use_local_argmax_reduction", "one device computes the drafter's logits"},
+    {"prompt_lookup_num_threads", "an index looks drafts up, in a microsecond"},
+}};
+
+/// Keys that only some methods read.
+struct OfMethods {
+  const char* key;
+  std::initializer_list<DraftMethod> methods;
+};
+const OfMethods kOfMethods[] = {
+    {"prompt_lookup_min", {DraftMethod::ngram}},
+    {"prompt_lookup_max", {DraftMethod::ngram}},
+    {"prompt_lookup_num_threads", {DraftMethod::ngram}},
+    {"suffix_decoding_max_tree_depth", {DraftMethod::suffix}},
+    {"suffix_decoding_max_cached_requests", {DraftMethod::suffix}},
+    {"suffix_decoding_max_spec_factor", {DraftMethod::suffix}},
+    {"suffix_decoding_min_token_prob", {DraftMethod::suffix}},
+    {"attention_backend",
+     {DraftMethod::draft_model, DraftMethod::eagle, DraftMethod::eagle3, DraftMethod::mtp}},
+    {"max_model_len", {DraftMethod::draft_model, DraftMethod::eagle, DraftMethod::eagle3, DraftMethod::mtp}},
+};
 
 /// Keys read below.
 constexpr std::array kRead = {"method",
@@ -56,11 +82,12 @@ constexpr std::array kRead = {"method",
                               "acceptance_method",
                               "posterior_threshold",
                               "posterior_alpha",
+                              "moe_backend",
                               "disable_logprobs"};
 
 bool known(const std::string& key) {
   return std::ranges::find(kRead, key) != kRead.end() ||
-         std::ranges::find(kWithoutEffect, key) != kWithoutEffect.end();
+         std::ranges::find(kWithoutEffect, key, &WithoutEffect::key) != kWithoutEffect.end();
 }
 
 std::string did_you_mean(const std::string& key) {
@@ -77,6 +104,7 @@ class Reader {
   Result<SpeculativeConfig> read() {
     refuse_what_differs();
     read_method();
+    refuse_keys_of_others();
     read_tokens();
     read_ngram();
     read_suffix();
@@ -85,10 +113,18 @@ class Reader {
     FOVEA_RETURN_IF_ERROR(status_);
     if (const Status valid = validate(config_); !valid)
       return invalid(std::string(kFlag) + ": " + valid.error().message);
+    for (const WithoutEffect& without : kWithoutEffect)
+      if (fields_.find(without.key) != nullptr) note(without.key, without.why);
+    if (fields_.is("draft_sample_method", "probabilistic"))
+      note("draft_sample_method", "drafts are the drafter's most probable tokens");
     return config_;
   }
 
  private:
+  static void note(const char* key, const char* why) {
+    FOVEA_LOG(warning) << kFlag << ": " << key << " changes nothing here: " << why;
+  }
+
   void refuse_unless(const char* key, const Json& value, const std::string& help) {
     const Json* given = fields_.find(key);
     if (given != nullptr && *given != value) fields_.refuse(key, help);
@@ -119,6 +155,7 @@ class Reader {
     refuse_unless("use_heterogeneous_vocab", false, "a draft model needs the target's tokens");
     refuse_unless("index_share_for_mtp_iteration", false,
                   "each draft attends to all keys; leave it out or give false");
+    refuse_unless("moe_backend", "auto", "experts of a drafter are computed as the model's; leave it out");
     refuse_unless("disable_logprobs", false,
                   "log probabilities are those without drafts, bit for bit; leave it out");
     refuse_unless("quantization", "auto", "the draft model's config.json says how it is quantised");
@@ -161,6 +198,20 @@ class Reader {
       fields_.refuse("method", kMethods);
     else
       fields_.refuse("method", std::string("that method is not built; ") + kMethods);
+  }
+
+  void refuse_keys_of_others() {
+    if (!config_.enabled()) return;
+    for (const OfMethods& of : kOfMethods) {
+      if (fields_.find(of.key) == nullptr ||
+          std::ranges::find(of.methods, config_.method) != of.methods.end())
+        continue;
+      std::string names;
+      for (const DraftMethod method : of.methods)
+        names += (names.empty() ? "" : ", ") + std::string(to_string(method));
+      fields_.refuse(of.key, "the method " + std::string(to_string(config_.method)) +
+                                 " has no use for it, only " + names + "; leave it out");
+    }
   }
 
   static constexpr int kMostSequences = 1 << 20;

@@ -17,6 +17,22 @@ Status refuse_lossy(const char* flag, const std::optional<double>& threshold) {
                  "leave it out or give 1");
 }
 
+/// Flags that the method has no use for.
+Status refuse_of_others(const SglangSpeculative& flags, DraftMethod method) {
+  const bool looks_up = method == DraftMethod::ngram;
+  const auto useless = [&](const char* flag, const char* for_what) {
+    return invalid(std::string(flag) + " is given with --speculative-algorithm " + *flags.algorithm +
+                   ", but " + for_what + "; leave it out");
+  };
+  if (!looks_up && flags.ngram_min_match_window_size)
+    return useless("--speculative-ngram-min-match-window-size", "only NGRAM looks tokens up");
+  if (!looks_up && flags.ngram_max_match_window_size)
+    return useless("--speculative-ngram-max-match-window-size", "only NGRAM looks tokens up");
+  if (looks_up && flags.draft_attention_backend)
+    return useless("--speculative-draft-attention-backend", "its drafts need no attention");
+  return {};
+}
+
 Result<int> drafts_of(const SglangSpeculative& flags) {
   if (flags.eagle_topk.value_or(1) != 1)
     return invalid("--speculative-eagle-topk is " + std::to_string(*flags.eagle_topk) +
@@ -61,6 +77,7 @@ Result<SpeculativeConfig> speculative_from_sglang(const SglangSpeculative& flags
         "--speculative-algorithm " + algorithm +
         " is not built; NGRAM (no weights), STANDALONE (a draft model), EAGLE and EAGLE3 (a trained "
         "head) and NEXTN (a layer of the model's checkpoint) are");
+  FOVEA_RETURN_IF_ERROR(refuse_of_others(flags, config.method));
   FOVEA_TRY(drafts, drafts_of(flags));
   config.num_tokens = drafts;
   config.prompt_lookup_min = flags.ngram_min_match_window_size.value_or(1);

@@ -37,7 +37,8 @@ TEST(SpeculativeJson, ReadsVllmsExamples) {
   EXPECT_EQ(c.method, DraftMethod::suffix);
   EXPECT_EQ(c.num_tokens, kMaxDrafts);
   EXPECT_EQ(c.suffix_max_cached_requests, 100);
-  c = json(R"({"method":"ngram","num_speculative_tokens":4,"disable_padded_drafter_batch":true,
+  c = json(
+      R"({"method":"ngram","num_speculative_tokens":4,"disable_padded_drafter_batch":true,"prompt_lookup_num_threads":8,
                "num_speculative_tokens_per_batch_size":[[1,4,4],[5,32,2]],"disable_by_batch_size":33})");
   EXPECT_EQ(c.by_batch, (std::vector<SpeculativeConfig::BatchRule>{{1, 4, 4}, {5, 32, 2}, {33, 1 << 20, 0}}));
   c = json(R"({"method":"ngram","num_speculative_tokens":2,"rejection_sample_method":"synthetic",
@@ -99,6 +100,13 @@ TEST(SpeculativeJson, RefusalsHaveTheKeyAndTheFix) {
   expect(R"({"method":"ngram","model":"x","num_speculative_tokens":5})", "need no model");
   EXPECT_EQ(json(R"({"method":"ngram","model":"[ngram]","num_speculative_tokens":3})").model, "");
   expect(R"({"method":"draft_model","num_speculative_tokens":5})", "needs \"model\"");
+  expect(R"({"method":"suffix","prompt_lookup_max":5})", "the method suffix has no use for it, only ngram");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"suffix_decoding_max_tree_depth":9})",
+         "only suffix");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"attention_backend":"FA"})",
+         "only draft_model, eagle");
+  expect(R"({"method":"ngram","num_speculative_tokens":5,"max_model_len":100})", "only draft_model, eagle");
+  expect(R"({"method":"mtp","moe_backend":"triton"})", "computed as the model's; leave it out");
   expect(R"({"model":"x","num_speculative_tokens":5,"use_heterogeneous_vocab":true})", "target's tokens");
 }
 
@@ -134,6 +142,13 @@ TEST(SpeculativeFlags, ReadsSglangs) {
   expect(flags, "own checkpoint; leave out");
   flags.draft_model_path.reset();
   EXPECT_EQ(speculative_from_sglang(flags)->method, DraftMethod::mtp);
+  flags.ngram_max_match_window_size = 4;
+  expect(flags, "only NGRAM looks tokens up; leave it out");
+  flags.ngram_max_match_window_size.reset();
+  flags.algorithm = "NGRAM";
+  flags.draft_attention_backend = "fa";
+  expect(flags, "need no attention; leave it out");
+  flags.draft_attention_backend.reset();
   flags.algorithm = "standalone";
   expect(flags, "--speculative-draft-model-path");
   flags.draft_model_path = "x";

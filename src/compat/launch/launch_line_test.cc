@@ -64,6 +64,19 @@ TEST(LaunchLine, RefusesByNameUnlessTheValueIsNeutral) {
   }
 }
 
+TEST(LaunchLine, RefusesWhatNoDrafterHereReads) {
+  for (const char* flag : {"--speculative-ngram-max-bfs-breadth", "--speculative-ngram-capacity",
+                           "--speculative-ngram-match-type", "--speculative-draft-model-revision",
+                           "--speculative-draft-model-quantization", "--speculative-config.method"}) {
+    const auto line = read({flag, "10"});
+    ASSERT_EQ(line.notes.size(), 1U) << flag;
+    EXPECT_EQ(line.notes[0].verdict, FlagVerdict::refused) << flag;
+  }
+  EXPECT_EQ(read({"--speculative-ngram-max-bfs-breadth", "1"}).notes.at(0).verdict, FlagVerdict::noted);
+  EXPECT_EQ(read({"--speculative-draft-model-quantization", "unquant"}).notes.at(0).verdict,
+            FlagVerdict::noted);
+}
+
 TEST(LaunchLine, NamesAllRefusedFlagsAtOnce) {
   const auto line =
       read({"--tp", "8", "--trust-remote-code", "--enable-dp-attention", "--speculative-token-map", "3"});
