@@ -42,17 +42,26 @@ void EngineCore::release_siblings(const Request& first) {
 }
 
 void EngineCore::cancel(uint64_t id) {
-  if (const auto found = requests_.find(id); found != requests_.end() && !failure_) settle(*found->second);
+  const std::vector<Request*> answers = group(id);
+  if (!failure_) settle(answers);
   end_group(id, FinishReason::cancelled, {});
+}
+
+/// The answers of a request that have not ended.
+std::vector<Request*> EngineCore::group(uint64_t id) const {
+  std::vector<Request*> answers;
+  // The sequences of a request have consecutive ids that start at its own.
+  for (uint64_t at = id; at < id + kMaxChoices; ++at) {
+    const auto found = requests_.find(at);
+    if (found != requests_.end() && found->second->group() == id) answers.push_back(found->second.get());
+  }
+  return answers;
 }
 
 /// Ends all answers of a request.
 void EngineCore::end_group(uint64_t id, FinishReason reason, const Error& error) {
-  // The sequences of a request have consecutive ids that start at its own.
-  for (uint64_t at = id; at < id + kMaxChoices; ++at) {
-    const auto found = requests_.find(at);
-    if (found != requests_.end() && found->second->group() == id) end(*found->second, reason, error);
-  }
+  for (Request* answer : group(id))
+    end(*answer, reason, error);
 }
 
 void EngineCore::end(Request& request, FinishReason reason, const Error& error) {
@@ -189,7 +198,7 @@ void EngineCore::step(const std::function<void()>& before_emit) {
     if (request->finished() || request->sequence.num_tokens() > request->sequence.prompt_len)
       release_siblings(*request);
     if (!request->finished()) continue;
-    if (step.observed && result.status) settle(*request);
+    if (step.observed && result.status) settle({&request, 1});
     ended_.push_back(take(*request));
   }
   // Sinks are called while the device computes the next step, if it has none.
@@ -242,9 +251,13 @@ void EngineCore::count_step(const OpenStep& step, const StepResult& result, Time
   last_steps_.push_back({seconds, result.attention_seconds, result.plan_seconds, rows - decodes, decodes});
 }
 
-/// Before the pages of a request that ends go to the prefix cache.
-void EngineCore::settle(const Request& request) {
-  if (speculator_ && scheduler_.config().prefix_cache) speculator_->settle(request.sequence);
+/// Before the pages of answers that end go to the prefix cache.
+void EngineCore::settle(std::span<Request* const> answers) {
+  if (!speculator_ || !scheduler_.config().prefix_cache) return;
+  std::vector<const Sequence*> sequences;
+  for (const Request* answer : answers)
+    sequences.push_back(&answer->sequence);
+  speculator_->settle(sequences);
 }
 
 /// A step that is still open, without drafts: all of its rows stay.

@@ -53,7 +53,7 @@ class EngineCore {
     Time start;
     std::span<const ScheduledChunk> chunks;
     std::vector<Request*> requests;  // of the chunks; those that have ended meanwhile are in ended_
-    int drafts = 0;                  // Speculator::end_plan()
+    DraftTable::Choice drafts;       // Speculator::end_plan()
     bool observed = false;
   };
 
@@ -70,12 +70,13 @@ class EngineCore {
   void observe(OpenStep& step);
   void observe(const OpenStep& step, std::span<const int> rows,
                std::span<const std::span<const float>> states);
-  void settle(const Request& request);
+  void settle(std::span<Request* const> answers);
   /// Frees ended requests that no open step refers to any more.
   void drop_ended();
   std::unique_ptr<Request> take(Request& request);
   /// Queues the other answers of a request once its first has computed the shared prompt or has ended.
   void release_siblings(const Request& first);
+  std::vector<Request*> group(uint64_t id) const;
   void end_group(uint64_t id, FinishReason reason, const Error& error);
   void end_all(FinishReason reason, const Error& error = {});
   void end(Request& request, FinishReason reason, const Error& error);

@@ -103,6 +103,11 @@ void ModelDrafter::end(uint64_t id, std::span<const int32_t>, int, std::string_v
   sequences_.erase(found);
 }
 
+int ModelDrafter::behind(const DraftJob& job) const {
+  const auto found = sequences_.find(job.id);
+  return static_cast<int>(job.tokens.size()) - (found == sequences_.end() ? 0 : found->second.computed);
+}
+
 /// False: there is no room for drafts.
 bool ModelDrafter::begin(DraftJob& job, Wanted& wanted) {
   const auto tokens = static_cast<int>(job.tokens.size());

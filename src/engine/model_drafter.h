@@ -35,6 +35,7 @@ class ModelDrafter final : public DrafterWithModel {
   Status place(int64_t pages, const Tensor& step, const PlaceOptions& options) override;
 
   void propose(std::span<DraftJob> jobs) override;
+  int behind(const DraftJob& job) const override;
   void end(uint64_t id, std::span<const int32_t>, int, std::string_view) override;
 
   const Selection& selection() const { return model_.selection(); }

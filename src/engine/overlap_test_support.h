@@ -266,6 +266,20 @@ class Harness {
     return *answers.back();
   }
 
+  /// A request with `n` answers, the only one of the core, whose outputs nobody looks at.
+  void add_group(Tokens prompt, int max_tokens, int n) {
+    GenerateRequest request;
+    request.prompt_ids = std::move(prompt);
+    request.sampling.max_tokens = max_tokens;
+    request.sampling.n = n;
+    auto created = Request::create(std::move(request), [](const RequestOutput&) {}, context_);
+    ASSERT_TRUE(created.ok());
+    for (auto& answer : *created) {
+      answer->set_id(0);
+      core.add(std::move(answer));
+    }
+  }
+
   void step() {
     core.step([] {});
     device.check_pages();

@@ -12,16 +12,19 @@
 namespace fovea {
 
 Speculator::Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafter, int vocab)
-    : config_(std::move(config)), drafter_(std::move(drafter)), vocab_(static_cast<uint64_t>(vocab)) {
+    : config_(std::move(config)),
+      drafter_(std::move(drafter)),
+      vocab_(static_cast<uint64_t>(vocab)),
+      table_(config_.method == DraftMethod::draft_model) {
   FOVEA_CHECK(drafter_ != nullptr && vocab > 0);
 }
 
 /// Drafts of each sequence in a step of `decodes` sequences.
-int Speculator::tokens_for(int decodes) {
+DraftTable::Choice Speculator::choose(int decodes) {
   if (measures_) return table_.choose(decodes, config_.num_tokens);
   for (const SpeculativeConfig::BatchRule& rule : config_.by_batch)
-    if (rule.from <= decodes && decodes <= rule.to) return std::min(rule.num_tokens, config_.num_tokens);
-  return config_.num_tokens;
+    if (rule.from <= decodes && decodes <= rule.to) return {std::min(rule.num_tokens, config_.num_tokens)};
+  return {config_.num_tokens};
 }
 
 /// Twice as many as were accepted lately, and one: rows that are rejected cost little, but not nothing. Where
@@ -45,17 +48,17 @@ void Speculator::count(const Sequence& sequence, int verified, int accepted) {
   lately += kNewest * (accepted - lately);
 }
 
-void Speculator::took(int decodes, int drafts, double seconds, int tokens) {
+void Speculator::took(int decodes, DraftTable::Choice drafts, double seconds, int tokens) {
   if (measures_) table_.add(decodes, drafts, seconds, tokens);
 }
 
-int Speculator::planned(int decodes) {
-  if (!planned_) planned_ = tokens_for(decodes);
+DraftTable::Choice Speculator::planned(int decodes) {
+  if (!planned_) planned_ = choose(decodes);
   return *planned_;
 }
 
 bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
-  const int most = planned(static_cast<int>(sequences.size()));
+  const int most = planned(static_cast<int>(sequences.size())).drafts;
   if (most == 0) return false;
   bool plans = false;
   for (const Sequence* s : sequences) {  // all: the drafter prepares for them while the device computes
@@ -66,15 +69,14 @@ bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
   return plans;
 }
 
-int Speculator::end_plan() {
+DraftTable::Choice Speculator::end_plan() {
   ++plans_;
-  const int most = planned_.value_or(0);
-  planned_.reset();
-  return std::exchange(proposed_, false) ? most : 0;
+  const auto plan = std::exchange(planned_, std::nullopt);
+  return std::exchange(proposed_, false) && plan ? *plan : DraftTable::Choice();
 }
 
 void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
-  const int most = planned(decodes);
+  const auto [most, alone] = planned(decodes);
   if (most == 0) return;
   jobs_.clear();
   drafted_.clear();
@@ -87,6 +89,7 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     drafted_.push_back(&sequence);
   }
   if (jobs_.empty()) return;
+  if (alone) keep_one_job();
   drafter_->propose(jobs_);
   for (size_t i = 0; i < jobs_.size(); ++i) {
     FOVEA_CHECK(jobs_[i].drafts.size() <= static_cast<size_t>(jobs_[i].most));
@@ -95,6 +98,16 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     drafted_[i]->drafts = std::move(jobs_[i].drafts);
     proposed_ = proposed_ || !drafted_[i]->drafts.empty();
   }
+}
+
+/// The one that the drafter has least to compute for.
+void Speculator::keep_one_job() {
+  const auto behind = [this](const DraftJob& job) { return drafter_->behind(job); };
+  const auto least = std::ranges::min_element(jobs_, {}, behind) - jobs_.begin();
+  std::swap(jobs_.front(), jobs_[static_cast<size_t>(least)]);
+  std::swap(drafted_.front(), drafted_[static_cast<size_t>(least)]);
+  jobs_.resize(1);
+  drafted_.resize(1);
 }
 
 /// Acceptance by dice needs drafts in every step.
@@ -115,12 +128,15 @@ void Speculator::keep_allowed(const Sequence& sequence, std::vector<int32_t>& dr
   drafts.resize(static_cast<size_t>(allowed));
 }
 
-void Speculator::settle(const Sequence& sequence) {
-  HiddenRows rows;
-  rows.id = sequence.id;
-  rows.tokens = sequence.tokens;
-  rows.pages = sequence.pages;
-  drafter_->settle({&rows, 1});
+void Speculator::settle(std::span<const Sequence* const> sequences) {
+  std::vector<HiddenRows> all;
+  for (const Sequence* sequence : sequences) {
+    HiddenRows& rows = all.emplace_back();
+    rows.id = sequence->id;
+    rows.tokens = sequence->tokens;
+    rows.pages = sequence->pages;
+  }
+  drafter_->settle(all);
 }
 
 void Speculator::end(const Sequence& sequence) {

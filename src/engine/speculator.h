@@ -27,23 +27,26 @@ class Speculator final : public DraftSource {
   /// Otherwise the step need not wait for them.
   bool plans_drafts(std::span<const Sequence* const> sequences);
   void propose(std::span<const DraftRoom> rooms, int decodes) override;
-  void preempts(const Sequence& sequence) override { settle(sequence); }
+  void preempts(const Sequence& sequence) override {
+    const Sequence* const one = &sequence;
+    settle({&one, 1});
+  }
   /// The step that propose() was asked about, if it was, has been made. Returns the drafts that each sequence
   /// was to have; 0 = no sequence had any.
-  int end_plan();
+  DraftTable::Choice end_plan();
   /// From now on the number of drafts follows what steps of as many sequences took: for a device whose steps
   /// are alike. Not with rules by batch size.
   void measure() { measures_ = config_.adaptive && config_.by_batch.empty(); }
-  /// A step of `decodes` sequences, and of no prompts, with `drafts` of end_plan() took `seconds` and gave
+  /// A step of `decodes` sequences, and of no prompts, with the drafts of end_plan() took `seconds` and gave
   /// `tokens`.
-  void took(int decodes, int drafts, double seconds, int tokens);
+  void took(int decodes, DraftTable::Choice drafts, double seconds, int tokens);
 
   /// A step's rows, for drafters that read the model's hidden states.
   void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
     drafter_->observe(rows, states);
   }
   /// Drafter::settle()
-  void settle(const Sequence& sequence);
+  void settle(std::span<const Sequence* const> sequences);
   /// The sequence has ended.
   void end(const Sequence& sequence);
   /// A step has verified drafts.
@@ -53,9 +56,10 @@ class Speculator final : public DraftSource {
   const SpeculativeCounts& counts() const { return counts_; }
 
  private:
-  int tokens_for(int decodes);
-  int planned(int decodes);
+  DraftTable::Choice choose(int decodes);
+  DraftTable::Choice planned(int decodes);
   int tokens_for(const Sequence& sequence, int most) const;
+  void keep_one_job();
   void fill(DraftJob& job) const;
   void keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const;
 
@@ -69,9 +73,9 @@ class Speculator final : public DraftSource {
   SpeculativeCounts counts_;
   bool measures_ = false;
   DraftTable table_;
-  std::optional<int> planned_;  // drafts of each sequence that the next step is to have
-  bool proposed_ = false;       // the next step has some
-  size_t plans_ = 0;            // so far
+  std::optional<DraftTable::Choice> planned_;  // of the next step
+  bool proposed_ = false;                      // the next step has some
+  size_t plans_ = 0;                           // so far
 };
 
 /// The drafter of a configuration that needs no model. Null for the others.

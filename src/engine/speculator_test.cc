@@ -47,9 +47,14 @@ class Oracle final : public Drafter {
       }
     }
   }
+  void settle(std::span<const HiddenRows> sequences) override {
+    for (const HiddenRows& rows : sequences)
+      settled.push_back(rows.id);
+  }
   void end(uint64_t, std::span<const int32_t>, int, std::string_view) override { ++ended; }
 
   int ended = 0;
+  std::vector<uint64_t> settled;
 
  private:
   int32_t mark() const { return config_.phases_differ ? kDecoded : 0; }
@@ -160,6 +165,23 @@ TEST(Speculator, RejectedDraftsBecomeRare) {
     EXPECT_EQ(verified < 200, adaptive) << verified;
     EXPECT_GT(verified, 20) << "it never stops trying";
   }
+}
+
+/// Heads compute the rows that wait of all answers of a request before their pages are found by others.
+TEST(Speculator, ACancelSettlesAllAnswersOfARequest) {
+  const SchedulerConfig config = config_of(4, 16, 2, 64);
+  auto drafter = std::make_unique<Oracle>(config, 1);
+  const Oracle& watched = *drafter;
+  Harness h(config, {}, 0, std::make_unique<Speculator>(drafts(2), std::move(drafter), kVocab));
+  h.add_group({1, 2, 3}, 20, 3);
+  h.step();
+  h.step();
+  h.step();
+  h.core.cancel(0);
+  EXPECT_EQ(watched.settled, (std::vector<uint64_t>{0, 1, 2}));
+  EXPECT_EQ(watched.ended, 3);
+  h.core.step([] {});
+  EXPECT_TRUE(h.core.idle());
 }
 
 /// Drafts of any quality, random arrivals and cancels, small pools: preemptions, prefix hits, windows.

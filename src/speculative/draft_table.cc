@@ -26,6 +26,7 @@ constexpr int kTryEvery = 64;       // choices
 constexpr int kTrySoon = 8;         // after one that was better than none
 constexpr int kTrySeldom = 512;     // where none is best
 constexpr int kTryRarest = 4096;    // where finding out takes long
+constexpr int kAloneSteps = 4;      // of one sequence that finds out
 constexpr double kTryCost = 0.005;  // the share of all time that finding out may take there
 constexpr double kOutlier = 2;      // times the mean: a step that captured a graph, say
 constexpr double kForget = 0.98;    // of what was counted, with each step of a sequence
@@ -58,7 +59,7 @@ double DraftTable::tokens(const Row& row, int drafts) const {
   return sum;
 }
 
-int DraftTable::choose(int decodes, int most) {
+DraftTable::Choice DraftTable::choose(int decodes, int most) {
   FOVEA_CHECK(0 <= most && most <= kMaxDrafts);
   Row& row = rows_[class_of(decodes)];
   int best = 0;
@@ -67,20 +68,34 @@ int DraftTable::choose(int decodes, int most) {
     const double rate = tokens(row, drafts) / seconds(row, decodes, drafts);
     if (rate > best_rate) best = drafts, best_rate = rate;
   }
-  if (std::exchange(row.again, false)) return std::min(1, most);
-  if (best != row.best) row.best = best, row.choices = 0, row.every = kTryEvery;
-  if (++row.choices < row.every) return best;
+  if (std::exchange(row.again, false)) return {std::min(1, most)};
+  if (best != row.best) row.best = best, row.choices = row.alone = 0, row.every = kTryEvery;
+  if (row.alone > 0) {
+    --row.alone;
+    return {std::min(1, most), true};
+  }
+  const bool everyone = std::exchange(row.everyone, false) && best == 0;
+  if (++row.choices < row.every && !everyone) return {best};
   row.choices = 0;
   row.every = best == 0 ? std::min(2 * row.every, kTrySeldom) : kTryEvery;
   row.more = best == 0 || !row.more;
-  row.first = row.again = best == 0;
   const int other = best + (row.more ? 1 : -1);
-  return other > most ? best : other;
+  if (other > most) return {best};
+  if (best == 0 && one_finds_out_ && decodes > 1 && !everyone) {
+    row.alone = kAloneSteps - 1;
+    row.alone_steps = row.alone_tokens = 0;
+    row.alone_seconds = 0;
+    return {other, true};
+  }
+  row.first = row.again = best == 0;
+  return {other};
 }
 
-void DraftTable::add(int decodes, int drafts, double seconds, int tokens) {
+void DraftTable::add(int decodes, Choice choice, double seconds, int tokens) {
+  const int drafts = choice.drafts;
   if (decodes <= 0 || drafts < 0 || drafts > kMaxDrafts) return;
   Row& row = rows_[class_of(decodes)];
+  if (choice.alone && drafts > 0) return add_alone(row, decodes, seconds, tokens);
   Steps& steps = row.of[static_cast<size_t>(drafts)];
   const Steps& none = row.of[0];
   const bool finds_out = row.best == 0 && drafts > 0 && none.seconds > 0;
@@ -98,6 +113,19 @@ void DraftTable::add(int decodes, int drafts, double seconds, int tokens) {
   ++steps.count;
   if (finds_out && tokens * none.seconds > none.tokens * decodes * seconds)
     row.every = std::min(row.every, kTrySoon);
+}
+
+/// A step in which one sequence had a draft. After the last of them all find out, if drafts that give each as
+/// many tokens would be worth their time, as far as it is known.
+void DraftTable::add_alone(Row& row, int decodes, double seconds, int tokens) {
+  const Steps &none = row.of[0], &one = row.of[1];
+  row.alone_tokens += tokens - decodes + 1;
+  row.alone_seconds += seconds - none.seconds;
+  if (++row.alone_steps < kAloneSteps || row.best != 0 || none.seconds <= 0) return;
+  const double pause = row.alone_seconds / (kTryCost * none.seconds);
+  row.every = std::max(row.every, static_cast<int>(std::clamp<double>(pause, 0, kTryRarest)));
+  const double cost = one.count > 0 ? one.seconds : none.seconds * guess(2 * decodes) / guess(decodes);
+  if (row.alone_tokens * none.seconds > kAloneSteps * cost) row.everyone = true;
 }
 
 void DraftTable::count(int verified, int accepted) {

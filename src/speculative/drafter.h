@@ -45,6 +45,12 @@ class Drafter {
     return true;
   }
 
+  /// Tokens of the sequence that propose() computes before its first draft.
+  virtual int behind(const DraftJob& job) const {
+    (void)job;
+    return 0;
+  }
+
   /// For drafters that read the model's hidden states, after each step or while it is still open, and before
   /// the next one overwrites them: `states` f32 [rows of the step, hidden size] of each state that the model
   /// keeps, if the host has them. Rows of a sequence come in order; they start again lower after a
