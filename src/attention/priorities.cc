@@ -15,6 +15,8 @@ constexpr Name kCuda[] = {"FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTEN
 constexpr Name kBlackwellMla[] = {"FLASHINFER_MLA", "CUTLASS_MLA",     "FLASH_ATTN_MLA",       "FLASHMLA",
                                   "TRITON_MLA",     "FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE"};
 constexpr Name kCudaMla[] = {"FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA", "FLASHMLA_SPARSE"};
+constexpr Name kCudaSparseMla[] = {"FLASH_ATTN_MLA", "FLASHMLA",        "FLASHINFER_MLA",
+                                   "TRITON_MLA",     "FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE"};
 constexpr Name kConsumerBlackwellMla[] = {"TRITON_MLA", "FLASHINFER_MLA_SPARSE_SM120"};
 constexpr Name kRocm[] = {"ROCM_ATTN", "ROCM_AITER_FA", "ROCM_AITER_UNIFIED_ATTN", "TRITON_ATTN"};
 constexpr Name kRocmMla[] = {"ROCM_AITER_MLA", "TRITON_MLA", "ROCM_AITER_TRITON_MLA"};
@@ -52,6 +54,7 @@ enum Id {
   rocm_deepseek_v4,
   hopper_sparse_512,
   cpu_sparse_mla,
+  cuda_sparse_mla,
   count_
 };
 
@@ -75,6 +78,7 @@ constexpr std::array<PriorityList, count_> kLists = {{
     {"ROCm, DeepSeek V4", true, kRocmDeepSeekV4},
     {"Hopper, sparse with head size 512 (GLM-5.3)", true, kHopperSparse512},
     {"CPU, sparse", true, kCpuSparseMla},
+    {"Ampere/Hopper (SM 8.x-9.x) and older, sparse", true, kCudaSparseMla},
 }};
 
 Id cuda_list(int major, const AttentionSpec& spec) {
@@ -88,7 +92,8 @@ Id cuda_list(int major, const AttentionSpec& spec) {
     if (major == 9) return hopper_sparse_512;
   }
   if (major == 10) return blackwell_mla;
-  return major == 12 ? consumer_blackwell_mla : cuda_mla;
+  if (major == 12) return consumer_blackwell_mla;
+  return spec.use_sparse ? cuda_sparse_mla : cuda_mla;
 }
 
 Id rocm_list(const AttentionSpec& spec) {

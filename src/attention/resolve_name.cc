@@ -60,11 +60,10 @@ bool has_trtllm_kernels(const BackendInfo& row) {
   return row.name == "FLASHINFER" && !row.version.empty() && !is_native_flashinfer(row);
 }
 
-/// What a family's row means on MLA models, the first that is registered. On a CPU sparse MLA has rows of its
-/// own.
+/// What a family's row means on MLA models, the first that is registered: sparse MLA has rows of its own.
 std::vector<std::string> mla_siblings(const BackendInfo& row, const AttentionSpec& spec) {
   const std::string sibling(row.mla_sibling);
-  if (!spec.use_sparse || row.capability.device != DeviceKind::cpu) return {sibling};
+  if (!spec.use_sparse) return {sibling};
   return {sibling + "_SPARSE", sibling};
 }
 

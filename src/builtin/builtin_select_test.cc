@@ -98,6 +98,10 @@ TEST(Builtin, FirstChoiceByDevice) {
   EXPECT_EQ(choice("sm90", mla_spec()), "FLASH_ATTN (FA3),FLASH_ATTN_MLA");
   EXPECT_EQ(choice("sm100", mla_spec()), "FLASH_ATTN (FA2),FLASHINFER_MLA") << "TRTLLM_RAGGED is not built";
   EXPECT_EQ(choice("sm90", deepseek_sparse()), "FLASHMLA_SPARSE,FLASHMLA_SPARSE");
+  for (const char* device : {"sm80", "sm86", "sm89"})
+    EXPECT_EQ(choice(device, deepseek_sparse()), "FLASHINFER_MLA_SPARSE,FLASHINFER_MLA_SPARSE") << device;
+  EXPECT_EQ(choice("sm90", deepseek_sparse(), {.backend = "flashinfer"}),
+            "FLASHINFER_MLA_SPARSE,FLASHINFER_MLA_SPARSE");
 }
 
 TEST(Builtin, HeadsThatAreNotAbsorbedArePrefilledByFlashAttention) {

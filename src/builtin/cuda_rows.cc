@@ -109,13 +109,25 @@ Capability flashmla_capability() {
   return c;
 }
 
-/// The same over lists of keys, and over records of fp8_ds_mla.
+/// Over lists of keys; also over records of fp8_ds_mla.
+constexpr FeatureSet kSparseMla = {Feature::mla, Feature::sparse,      Feature::verify,
+                                   Feature::lse, Feature::native_page, Feature::kv_sharing};
+
 Capability flashmla_sparse_capability() {
   Capability c = flashmla_capability();
   c.dtypes = kBf16;
   c.kv_dtypes = kKvBf16 | KvDtypes{KvCacheDType::fp8_ds_mla};
-  c.features = {Feature::mla, Feature::sparse,      Feature::verify,
-                Feature::lse, Feature::native_page, Feature::kv_sharing};
+  c.features = kSparseMla;
+  return c;
+}
+
+/// The same by mma.sync.
+Capability flashinfer_mla_sparse_capability() {
+  Capability c = flashinfer_mla_capability();
+  c.kv_dtypes = kKvHalf | KvDtypes{KvCacheDType::fp8_ds_mla};
+  c.head_dims = {576};
+  c.v_head_dims = {512};
+  c.features = kSparseMla;
   return c;
 }
 
@@ -128,7 +140,16 @@ std::optional<Reason> check_mla_types(const AttentionSpec& spec, const DeviceInf
                 "--kv-cache-dtype auto: the queries' type"};
 }
 
-/// The same for rows with two sizes of records.
+/// The same for rows over lists of keys and with queries in float16.
+std::optional<Reason> check_sparse_mla(const AttentionSpec& spec, const DeviceInfo& device) {
+  if (spec.kv_dtype != KvCacheDType::fp8_ds_mla || spec.dtype == DType::bf16)
+    return check_mla_types(spec, device);
+  return Reason{"a KV cache of fp8_ds_mla beside queries of " + std::string(to_string(spec.dtype)) +
+                    " not supported: its records have bfloat16",
+                "--dtype bfloat16, or --kv-cache-dtype auto: the queries' type"};
+}
+
+/// check_mla_types() for rows with two sizes of records.
 std::optional<Reason> check_mla(const AttentionSpec& spec, const DeviceInfo& device) {
   // Sizes that no record has are the columns' matter.
   const bool known =
@@ -212,6 +233,7 @@ const Kernels* kernels_of(const BackendInfo& document) {
       {"FLASH_ATTN_MLA", "", {"mla_sm90"}, flash_attn_mla_capability, check_mla_types},
       {"FLASHMLA", "", {"mla_sm90"}, flashmla_capability, check_mla_types},
       {"FLASHMLA_SPARSE", "", {"mla_sparse_sm90"}, flashmla_sparse_capability, nullptr},
+      {"FLASHINFER_MLA_SPARSE", "", {"mla_sparse_sm80"}, flashinfer_mla_sparse_capability, check_sparse_mla},
   };
   const auto found = std::ranges::find_if(all, [&document](const Kernels& kernels) {
     return kernels.name == document.name && kernels.version == document.version;

@@ -12,6 +12,7 @@ namespace fovea {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 
 AttentionSpec standard() {
   AttentionSpec spec;
@@ -49,11 +50,18 @@ TEST(Priorities, Mla) {
     EXPECT_THAT(on("sm100", mla(sparse)),
                 ElementsAre("FLASHINFER_MLA", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHMLA", "TRITON_MLA",
                             "FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE"));
-    for (const char* device : {"sm75", "sm80", "sm90"})
-      EXPECT_THAT(on(device, mla(sparse)), ElementsAre("FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA",
-                                                       "TRITON_MLA", "FLASHMLA_SPARSE"));
     EXPECT_THAT(on("sm120", mla(sparse)), ElementsAre("TRITON_MLA", "FLASHINFER_MLA_SPARSE_SM120"));
   }
+}
+
+TEST(Priorities, MlaBeforeBlackwellHasASparseBackendForEveryDevice) {
+  std::vector<std::string_view> want = {"FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA",
+                                        "FLASHMLA_SPARSE"};
+  for (const char* device : {"sm75", "sm80", "sm90"})
+    EXPECT_THAT(on(device, mla()), ElementsAreArray(want)) << device;
+  want.emplace_back("FLASHINFER_MLA_SPARSE");
+  for (const char* device : {"sm75", "sm80", "sm90"})
+    EXPECT_THAT(on(device, mla(true)), ElementsAreArray(want)) << device;
 }
 
 TEST(Priorities, OtherDevices) {
@@ -74,8 +82,8 @@ TEST(Priorities, ModelsWithABackendOfTheirOwn) {
   AttentionSpec v4 = mla(true);
   v4.head_dim = 512;
   EXPECT_THAT(on("sm90", v4), ElementsAre("FLASHINFER_MLA_SPARSE_SM90"));
-  EXPECT_THAT(on("sm80", v4),
-              ElementsAre("FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA", "FLASHMLA_SPARSE"));
+  EXPECT_THAT(on("sm80", v4), ElementsAre("FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA",
+                                          "FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE"));
   v4.has_sink = true;
   EXPECT_THAT(on("sm90", v4), ElementsAre("FLASHMLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV4"));
   EXPECT_THAT(on("rocm", v4), ElementsAre("ROCM_FLASHMLA_SPARSE_DSV4"));

@@ -40,9 +40,10 @@ TEST(Rows, EachSetOfCudaKernelsHasItsDocumentsRow) {
   std::vector<std::string> labels;
   for (const BackendInfo* document : document_rows())
     if (cuda_row(*document)) labels.push_back(document->label());
-  EXPECT_THAT(labels, ElementsAre("FLASHINFER (Native)", "FLASH_ATTN (FA2)", "FLASH_ATTN (FA3)",
-                                  "FLASH_ATTN_DIFFKV", "TREE_ATTN", "TRITON_ATTN", "FLASHINFER_MLA",
-                                  "FLASHMLA", "FLASH_ATTN_MLA", "TRITON_MLA", "FLASHMLA_SPARSE"));
+  EXPECT_THAT(labels,
+              ElementsAre("FLASHINFER (Native)", "FLASH_ATTN (FA2)", "FLASH_ATTN (FA3)", "FLASH_ATTN_DIFFKV",
+                          "TREE_ATTN", "TRITON_ATTN", "FLASHINFER_MLA", "FLASHMLA", "FLASH_ATTN_MLA",
+                          "TRITON_MLA", "FLASHINFER_MLA_SPARSE", "FLASHMLA_SPARSE"));
 }
 
 TEST(Rows, OnlyCudaKernelsReplaceTheDocumentsRow) {

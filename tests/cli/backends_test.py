@@ -82,7 +82,8 @@ ON_CPU = [("CPU_ATTN", ""), ("TORCH_NATIVE", ""), ("CPU_MLA", ""), ("TORCH_NATIV
           ("CPU_MLA_SPARSE", ""), ("TORCH_NATIVE_MLA_SPARSE", "")]
 FLEX = [("FLEX_ATTENTION", "CPU")]
 ON_CUDA = [("FLASHINFER", "Native"), ("FLASH_ATTN", "FA2"), ("FLASH_ATTN", "FA3"), ("FLASH_ATTN_DIFFKV", ""), ("TREE_ATTN", ""), ("TRITON_ATTN", ""),
-           ("FLASHINFER_MLA", ""), ("FLASHMLA", ""), ("FLASH_ATTN_MLA", ""), ("TRITON_MLA", "")]
+           ("FLASHINFER_MLA", ""), ("FLASHMLA", ""), ("FLASH_ATTN_MLA", ""), ("TRITON_MLA", ""), ("FLASHINFER_MLA_SPARSE", ""),
+           ("FLASHMLA_SPARSE", "")]
 MINI_SGLANG_PAGES = {"fa": "Any size", "fi": "1 only", "trtllm": "16, 32, 64 only"}
 
 

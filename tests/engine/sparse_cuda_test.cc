@@ -31,12 +31,17 @@ std::string bytes_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-class SparseModel : public EngineOnGpu, public ::testing::WithParamInterface<const char*> {
+struct Case {
+  const char *model, *backend;
+};
+
+class SparseModel : public EngineOnGpu, public ::testing::WithParamInterface<Case> {
  protected:
   EngineConfig records(const EngineDevice& device) const {
-    EngineConfig c = config(GetParam(), DType::bf16);
+    EngineConfig c = config(GetParam().model, DType::bf16);
     c.device = device.info;
     c.device_index = device.index;
+    if (device.info.kind == DeviceKind::cuda) c.attention.backend = GetParam().backend;
     c.kv_cache_dtype = KvCacheDType::fp8_ds_mla;
     return c;
   }
@@ -44,7 +49,7 @@ class SparseModel : public EngineOnGpu, public ::testing::WithParamInterface<con
   /// The model's first layer alone. Later ones have routers, which the rounding of a record makes choose
   /// other experts, so that logits of correct engines may differ by 5.
   std::string first_layer() {
-    const fs::path from = fixtures() / GetParam();
+    const fs::path from = fixtures() / GetParam().model;
     json fields = json::parse(bytes_of(from / "config.json"), nullptr, /*allow_exceptions=*/false);
     fields["num_hidden_layers"] = 1;
     for (const char* list : {"layer_types", "mlp_layer_types", "indexer_types"})
@@ -121,8 +126,8 @@ TEST_P(SparseModel, GivesTheCpusLogits) {
   for (const KvCacheDType dtype : {KvCacheDType::bfloat16, KvCacheDType::fp8_ds_mla}) {
     c.kv_cache_dtype = on_gpu.kv_cache_dtype = dtype;
     const Differences got = compare(logits(on_gpu), logits(c));
-    std::printf("%-28s %-10s median %.3g, most %.3g\n", GetParam(), std::string(to_string(dtype)).c_str(),
-                got.median, got.most);
+    std::printf("%-28s %-22s %-10s median %.3g, most %.3g\n", GetParam().model, GetParam().backend,
+                std::string(to_string(dtype)).c_str(), got.median, got.most);
     EXPECT_LT(got.median, 0.4) << to_string(dtype);
   }
 }
@@ -143,9 +148,16 @@ TEST_P(SparseModel, RecordsOfBytesDependOnNothingButTheRequest) {
   EXPECT_EQ(run(*engine, requests, false), want);
 }
 
+constexpr const char *kV32 = "deepseekv32_topk16_mla4_bf16", *kGlm = "glmdsa_topk16_mla4_bf16";
+
+/// On Hopper FLASHINFER_MLA_SPARSE runs the kernels of compute capability 8.0.
 INSTANTIATE_TEST_SUITE_P(Models, SparseModel,
-                         ::testing::Values("deepseekv32_topk16_mla4_bf16", "glmdsa_topk16_mla4_bf16"),
-                         [](const auto& model) { return std::string(model.param); });
+                         ::testing::Values(Case{kV32, "FLASHMLA_SPARSE"}, Case{kV32, "FLASHINFER_MLA_SPARSE"},
+                                           Case{kGlm, "FLASHMLA_SPARSE"},
+                                           Case{kGlm, "FLASHINFER_MLA_SPARSE"}),
+                         [](const auto& test) {
+                           return std::string(test.param.model) + "_" + test.param.backend;
+                         });
 
 }  // namespace
 }  // namespace fovea

@@ -341,13 +341,14 @@ TEST(ExplainModels, SparseMlaOnACpuHasABackendOfItsOwn) {
   EXPECT_THAT(chosen.error().message, HasSubstr("sparse not supported"));
 }
 
-TEST(ExplainModels, SparseMlaNeedsHopperOrBlackwell) {
+TEST(ExplainModels, SparseMlaOnGpus) {
   const auto decode = [](const char* device) {
     return choice(consider_model("deepseek-v3.2", device).kinds.at(0).decode);
   };
-  EXPECT_EQ(decode("sm80"), "none");
-  EXPECT_EQ(decode("sm90"), "FLASHMLA_SPARSE");
-  EXPECT_EQ(decode("sm100"), "FLASHINFER_MLA_SPARSE");  // FLASHMLA_SPARSE has kernels for Hopper
+  EXPECT_EQ(decode("sm75"), "none");
+  EXPECT_EQ(decode("sm90"), "FLASHMLA_SPARSE");  // which has kernels for Hopper
+  for (const char* device : {"sm80", "sm86", "sm89", "sm100"})
+    EXPECT_EQ(decode(device), "FLASHINFER_MLA_SPARSE") << device;
   EXPECT_EQ(decode("rocm"), "ROCM_AITER_MLA_SPARSE");
   EXPECT_THAT(reasons_against(consider_model("deepseek-v3.2", "sm90").kinds[0].decode, "FLASH_ATTN_MLA"),
               Contains("sparse not supported"));

@@ -181,6 +181,10 @@ Family always_mla_sm80(const AttentionSpec&, Phase) {
   return Family::mla_sm80;
 }
 
+Family always_mla_sparse_sm80(const AttentionSpec&, Phase) {
+  return Family::mla_sparse_sm80;
+}
+
 Family mla_sparse_sm90_or_sm80(const AttentionSpec& spec, Phase) {
   return select_mla(mla::Hardware::sm90, spec, KernelKind::decode, nullptr).ok() ? Family::mla_sparse_sm90
                                                                                  : Family::mla_sparse_sm80;
@@ -193,9 +197,10 @@ Family mla_sm90_or_sm80(const AttentionSpec& spec, Phase) {
 
 FamilyOf family_of(const BackendInfo& info, std::optional<bool> tensor_cores) {
   if (info.name == "FLASH_ATTN") return info.version == "FA3" ? sm90_or_sm80 : always_sm80;
-  if (info.capability.features.has(Feature::sparse)) return mla_sparse_sm90_or_sm80;
-  if (info.capability.features.has(Feature::mla))
-    return info.capability.min_compute_capability == 90 ? mla_sm90_or_sm80 : always_mla_sm80;
+  const bool hopper = info.capability.min_compute_capability == 90;
+  if (info.capability.features.has(Feature::sparse))
+    return hopper ? mla_sparse_sm90_or_sm80 : always_mla_sparse_sm80;
+  if (info.capability.features.has(Feature::mla)) return hopper ? mla_sm90_or_sm80 : always_mla_sm80;
   if (info.name == "TRITON_ATTN") return always_portable;
   if (info.name != "FLASHINFER" || tensor_cores.value_or(false)) return always_sm80;
   return tensor_cores ? simt_where_it_can : sm80_or_simt;

@@ -39,6 +39,7 @@ Family simt_where_it_can(const AttentionSpec& spec, Phase phase);
 Family sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 
 Family always_mla_sm80(const AttentionSpec& spec, Phase phase);
+Family always_mla_sparse_sm80(const AttentionSpec& spec, Phase phase);
 /// mla_sparse_sm90 where it has a kernel (mla::select), else mla_sparse_sm80.
 Family mla_sparse_sm90_or_sm80(const AttentionSpec& spec, Phase phase);
 /// mla_sm90 where it has a kernel (mla::select), else mla_sm80.

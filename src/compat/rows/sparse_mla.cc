@@ -53,7 +53,7 @@ std::vector<BackendInfo> make_rows() {
                            .min_compute_capability = 100,
                            .max_compute_capability = 109}),
        .absent = kNoBlackwell,
-       .description = "FlashInfer's sparse MLA for Blackwell"});
+       .description = "FlashInfer's sparse MLA"});
   add({.name = "FLASHINFER_MLA_SPARSE_SM90",
        .capability = cuda({.dtypes = kHalf,
                            .kv_dtypes = kKvBf16,

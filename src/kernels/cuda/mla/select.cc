@@ -92,6 +92,9 @@ Result<KernelInfo> select(const Problem& p, Hardware hardware, KernelKind kind) 
     return unsupported(
         "a cache of fp8_ds_mla; " + kernels +
         " read it with queries in bfloat16, absorbed head sizes of 576 and 512, and lists of keys");
+  if (lists && p.kv != KvType::same && !p.ds_mla)
+    return unsupported("a latent cache of fp8_e4m3 and rows that list their keys; " + kernels +
+                       " take fp8_ds_mla or the queries' type");
   if (lists && hardware == Hardware::sm90 && p.q != QueryType::bf16)
     return unsupported("rows list their keys; " + kernels + " do so with queries in bfloat16");
   if (p.negative_scale && hardware == Hardware::sm90)

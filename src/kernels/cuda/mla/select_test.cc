@@ -90,6 +90,8 @@ TEST(MlaSelect, SaysWhatTheKernelsLack) {
   const auto lists = [](Problem& p) { p.topk = 16, p.q = QueryType::f16; };
   EXPECT_THAT(error(lists), HasSubstr("queries in bfloat16"));
   EXPECT_EQ(error(lists, Hardware::sm80), "");
+  const auto codes = [](Problem& p) { p.topk = 16, p.kv = KvType::e4m3; };
+  EXPECT_THAT(error(codes, Hardware::sm80), HasSubstr("cache of fp8_e4m3 and rows that list their keys"));
   EXPECT_THAT(error([](Problem& p) { p.other_scores = true; }), HasSubstr("soft caps"));
   EXPECT_THAT(error([](Problem& p) { p.mask.window_left = 5; }), HasSubstr("windows"));
   EXPECT_THAT(error([](Problem& p) { p.mask.tree = true; }), HasSubstr("tree masks"));
