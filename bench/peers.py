@@ -3,7 +3,7 @@
 
 Usage: peers.py [--only PART,...] [--backends NAME,...] [--rounds N] [--output FILE.json]
 
-Parts: prefill, decode, planner, sustained. Needs torch with CUDA and the fovea package (PYTHONPATH=python with libfovea.so
+Parts: prefill, latent (MLA's prefill without absorption), decode, planner, sustained. Needs torch with CUDA and the fovea package (PYTHONPATH=python with libfovea.so
 found, or its wheel). Beside Fovea's backends (fa3 and fa2 unless others are named): torch's flash and cuDNN SDPA, and
 flash_attn_interface and FlashInfer where they can be imported; what can't run a case is listed with the reason. Every
 result is compared with fp64 before it is timed.
@@ -26,7 +26,7 @@ try:
 
     import fovea
     from peers_decode import bench_decode, bench_planner
-    from peers_prefill import bench_prefill, matmul, ratios
+    from peers_prefill import bench_prefill, latent_groups, matmul, ratios
     from peers_support import describe_machine, installed, sustained, interleaved
 except ImportError as missing:
     sys.exit(f"peers.py: {missing}; it needs torch with triton, and fovea: its wheel, or PYTHONPATH=python and FOVEA_LIBRARY")
@@ -57,13 +57,22 @@ def prefill(measure, backends):
     yield from bench_prefill(measure, backends)
 
 
+def latent(measure, backends):
+    yield cublas(measure)
+    yield from bench_prefill(measure, backends, cases_of=latent_groups)
+
+
 def all_sustained(_, backends):
     yield cublas(sustained)
     yield from bench_prefill(sustained, backends, lambda case: case.name in SUSTAINED)
     yield from bench_decode(sustained, backends, lambda name: name in SUSTAINED_DECODE)
 
 
-PARTS = {"prefill": prefill, "decode": bench_decode, "planner": bench_planner, "sustained": all_sustained}
+PARTS = {"prefill": prefill, "latent": latent, "decode": bench_decode, "planner": bench_planner, "sustained": all_sustained}
+
+
+def prefills(results):
+    return results.get("prefill", []) + results.get("latent", [])
 
 
 def main():
@@ -95,10 +104,10 @@ def main():
             rows.append(row)
             show(row)
         if args.output:  # the results so far
-            record["ratios"] = ratios(record["results"].get("prefill", []), backends)
+            record["ratios"] = ratios(prefills(record["results"]), backends)
             record["minutes"] = round((time.time() - begin) / 60, 1)
             pathlib.Path(args.output).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for name, ratio in ratios(record["results"].get("prefill", []), backends).items():
+    for name, ratio in ratios(prefills(record["results"]), backends).items():
         print(f"{name:78} {ratio:.3f}")
     return 0
 

@@ -40,7 +40,8 @@ class Prefill:
 
     @property
     def uniform(self):
-        return len(set(self.lens)) == 1 and self.lens[0][0] == self.lens[0][1]
+        """Whether other libraries take the sequences as one batch: their causal masks end at other keys if n_q < n_k."""
+        return len(set(self.lens)) == 1 and (not self.causal or self.lens[0][0] == self.lens[0][1])
 
     def keys_of_row(self, n_q, n_k, row):
         """[first, last) of the keys that a row sees."""
@@ -64,6 +65,12 @@ def uniform(length, d=128, dv=None, causal=True, **more):
     return Prefill(name, ((length, length),) * batch, d, dv, causal=causal, **more)
 
 
+def latent(length, d, dv, heads):
+    """Latent attention without absorption: all heads have their own keys."""
+    case = uniform(length, d, dv, heads=heads, kv_heads=heads)
+    return Prefill(**{**case.__dict__, "name": f"{case.name} H{heads}", "against": True})
+
+
 def named(name, case, **changes):
     return Prefill(**{**case.__dict__, "name": name, "against": False, **changes})
 
@@ -82,6 +89,15 @@ def groups():
         [chunk] + [named(f"{chunk.name} page {p}", chunk, page=p) for p in (16, 1)],
         *([uniform(n, causal=False, against=True)] for n in (1024, 4096, 16384)),
         *([uniform(n, d, against=True)] for d in (64, 96, 256) for n in (4096, 16384)),
+    ]
+
+
+def latent_groups():
+    chunk = Prefill("4 x 2K on a chunk of 4K D192/128 H16", ((2048, 4096),) * 4, 192, 128, heads=16, kv_heads=16, causal=False, against=True)
+    return [
+        [latent(n, 192, 128, 16) for n in (4096, 16384)] + [chunk],
+        *([latent(n, 192, 128, 128)] for n in (4096, 16384)),
+        *([latent(n, 256, 256, 64)] for n in (4096, 16384)),
     ]
 
 
@@ -186,9 +202,9 @@ class Step:
                 yield Contender(name, make, check)
 
 
-def bench_prefill(measure, backends, only=None):
+def bench_prefill(measure, backends, only=None, cases_of=groups):
     """Rows of all groups; `only` selects cases. `measure` is interleaved or sustained."""
-    for group in groups():
+    for group in cases_of():
         cases = [case for case in group if only is None or only(case)]
         if not cases:
             continue
