@@ -695,6 +695,39 @@ class SlopesOfSequences(unittest.TestCase):
                 assert_close(self, lse[:, rows] if form == "ragged" else lse[b], wanted_lse.T)
 
 
+class LatentHeads(unittest.TestCase):
+    """Latent attention without absorption: K and V of other sizes, side by side in one array, and each head with its own."""
+
+    def test_chunks_of_a_context(self):
+        new, context = (5, 0, 1, 18), (30, 9, 0, 4)
+        cu_q = offsets(new)
+        for dtype in ("float32", "float16"):
+            for dim, v_dim in ((192, 128), (256, 256), (96, 64)):
+                q = normal(sum(new), 3, dim, dtype=dtype)
+                parts, keys, values = [], [[] for _ in new], [[] for _ in new]
+                for lens in (context, new):
+                    cu_k = offsets(lens)
+                    both = np.concatenate((normal(sum(lens), 3, dim + v_dim, dtype=dtype), poisoned((1, 3, dim + v_dim), dtype)))
+                    k, v = both[..., :dim], both[..., dim:]
+                    out = poisoned((sum(new), 3, v_dim), dtype)
+                    result, lse = FA2.flash_attn_varlen_func(
+                        q, k, v, cu_q, cu_k, max(new), max(lens), causal=lens is new, return_softmax_lse=True, out=out
+                    )
+                    self.assertIs(result, out)
+                    parts.append((out, lse.T))
+                    for b, n in enumerate(lens):
+                        keys[b].append(k[cu_k[b] : cu_k[b] + n])
+                        values[b].append(v[cu_k[b] : cu_k[b] + n])
+                outs, lses = (np.ascontiguousarray(np.stack(x)) for x in zip(*parts))
+                out, lse = fa3.flash_attn_combine(outs, lses)
+                for b, n in enumerate(new):
+                    rows = slice(cu_q[b], cu_q[b + 1])
+                    k, v = np.concatenate(keys[b]), np.concatenate(values[b])
+                    wanted, wanted_lse = attention(q[rows], k, v, visible(n, len(k), True))
+                    assert_close(self, out[rows], wanted, dtype)
+                    assert_close(self, lse[rows], wanted_lse, dtype)
+
+
 class Combine(unittest.TestCase):
     def test_parts(self):
         q, k, v = normal(2, 3, 4, 16), normal(2, 20, 4, 16), normal(2, 20, 4, 16)

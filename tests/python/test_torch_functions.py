@@ -68,6 +68,39 @@ class Functions(TorchTest):
                     rows, keys = slice(int(cu_q[b]), int(cu_q[b + 1])), slice(int(cu_k[b]), int(cu_k[b + 1]))
                     self.close(out[rows], expected(q[rows], k[keys], v[keys], causal=True)[0], dtype)
 
+    def test_latent_heads(self):
+        """Latent attention without absorption: K of 192 and V of 128 (or both of 256), in one array. The new rows under the
+        causal mask and two chunks of the context without one, some of them empty, merged."""
+        new, chunks = (65, 0, 1, 131), ((90, 7, 0, 40), (0, 0, 3, 100))
+        cu_q = torch.tensor([0, *new]).cumsum(0).int()
+        for device, dtype in self.each():
+            for heads, dim, v_dim in ((3, 192, 128), (2, 256, 256)):
+                q = normal(sum(new), heads, dim, dtype=dtype, device=device)
+                outs, lses, keys, values = [], [], [[] for _ in new], [[] for _ in new]
+                for lens in (*chunks, new):
+                    cu_k = torch.tensor([0, *lens]).cumsum(0).int()
+                    both = normal(sum(lens) + 1, heads, dim + v_dim, dtype=dtype, device=device)
+                    both[-1] = float("nan")
+                    k, v = both[..., :dim], both[..., dim:]
+                    out = torch.full((sum(new), heads, v_dim), float("nan"), dtype=dtype, device=device)
+                    _, lse = fovea.flash_attn_varlen_func(
+                        q, k, v, cu_q.to(device), cu_k.to(device), max(new), max(lens), causal=lens is new, return_softmax_lse=True, out=out
+                    )
+                    outs.append(out)
+                    lses.append(lse.T)
+                    for b, n in enumerate(lens):
+                        keys[b].append(k[cu_k[b] : cu_k[b] + n])
+                        values[b].append(v[cu_k[b] : cu_k[b] + n])
+                        if n == 0:
+                            rows = slice(int(cu_q[b]), int(cu_q[b + 1]))
+                            self.assertTrue(bool((out[rows] == 0).all() and (lse[:, rows] == -float("inf")).all()))
+                out, lse = fovea.merge_states(torch.stack(outs), torch.stack(lses).contiguous())
+                for b in range(len(new)):
+                    rows = slice(int(cu_q[b]), int(cu_q[b + 1]))
+                    wanted, wanted_lse = expected(q[rows], torch.cat(keys[b]), torch.cat(values[b]), causal=True)
+                    self.close(out[rows], wanted, dtype, f"D {dim}/{v_dim}")
+                    self.close(lse[rows], wanted_lse, torch.float16 if device == "cuda" else torch.float32)
+
     def test_with_kvcache(self):
         lens = (5, 0, 40)
         cos, sin = tables(128, 16)
