@@ -91,8 +91,9 @@ HostCase make_case(const Problem& p, uint64_t shuffle) {
   const int64_t skew = int64_t{p.skew} * bytes;
   c.v_pool = c.num_pages * k_at.page * bytes + skew;
   c.v_pool += (bytes - c.v_pool % bytes) % bytes;
-  const int64_t value_bytes = p.latent ? 0 : c.num_pages * v_at.page * bytes;
+  const int64_t value_bytes = p.latent || p.joined ? 0 : c.num_pages * v_at.page * bytes;
   c.pool.assign(static_cast<size_t>(c.v_pool + value_bytes + skew), 0xff);  // NaN
+  if (p.joined) c.v_pool = p.head_dim * bytes;
   if (p.kv == Element::int8) std::fill(c.pool.begin(), c.pool.end(), uint8_t{0x7f});
   if (p.scales_per_token) {
     c.k_scales.assign(static_cast<size_t>(slots) * p.kv_heads, std::numeric_limits<float>::quiet_NaN());

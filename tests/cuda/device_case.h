@@ -62,6 +62,7 @@ struct Problem {
   /// Elements by which tensors are shifted and their rows (K and V: of a head) are padded, so that nothing is
   /// aligned to more than an element.
   int skew = 0;
+  bool joined = false;  ///< V of a key and head follows its K in memory
   bool latent = false;  ///< MLA: one KV head; a value is the beginning of its key, in the same memory
   bool scales_per_token = false;
   bool few_sequences = false;  ///< as in sm80::Problem
@@ -108,7 +109,7 @@ struct HostCase {
   Strides strides(bool is_v) const {
     const Problem& p = problem;
     const int64_t page = p.ragged ? 1 : p.page_size;
-    const int64_t row = (is_v ? p.v_head_dim : p.head_dim) + p.skew;
+    const int64_t row = p.joined ? p.head_dim + p.v_head_dim : (is_v ? p.v_head_dim : p.head_dim) + p.skew;
     if (p.x_packed) {
       const int64_t x = 16 / element_bytes(p.kv), rows = is_v ? row : (row + x - 1) / x * x;
       if (is_v && p.shuffle) return {page * p.kv_heads * rows, 1, page * rows, 0, x, rows * x};

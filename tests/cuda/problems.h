@@ -83,6 +83,33 @@ inline std::vector<Problem> with_dims(std::vector<Problem> all, int d, int dv) {
   return all;
 }
 
+/// The heads of latent attention without absorption: each has keys of its own, K and V side by side. Contexts
+/// are computed in chunks without a mask, some of them empty, and can have fewer keys than there are rows.
+inline std::vector<Problem> latent_problems(int d, int dv) {
+  std::vector<Problem> all;
+  Problem p;
+  p.head_dim = d, p.v_head_dim = dv;
+  p.kv_heads = 5, p.group = 1;
+  p.ragged = p.joined = true;
+  p.seqs = {{200, 200, 0}, {1, 1, 1},     {0, 30, 2}, {65, 301, 3},
+            {191, 192, 4}, {385, 400, 5}, {3, 0, 6},  {70, 9, 7}};
+  p.name = "heads with their own keys, causal";
+  all.push_back(p);
+  p.mask.causal = false;
+  p.name = "heads with their own keys, a chunk of the context";
+  all.push_back(p);
+  p.joined = false;
+  p.sharp = 4;
+  p.name = "heads with their own keys, K apart from V";
+  all.push_back(p);
+  p.mask.causal = true;
+  p.kv_heads = 16;
+  p.seqs = {{577, 577, 0}, {130, 700, 1}};
+  p.name = "16 heads with their own keys";
+  all.push_back(p);
+  return all;
+}
+
 /// Every fourth problem, for kernel instances that differ in few lines.
 inline std::vector<Problem> few(std::vector<Problem> all) {
   std::vector<Problem> some;

@@ -59,6 +59,7 @@ static void check_type(Element type) {
       check_all(of_few_sequences(eight_bit(few(decode_problems()), kv, kv == Element::int8)),
                 KernelKind::decode, type);
     check_all(with_dims(few(extend_problems(192)), 192, 128), KernelKind::extend, type);
+    check_all(latent_problems(192, 128), KernelKind::extend, type);
     check_all(few(extend_problems(72)), KernelKind::extend, type);
     for (const int d : {64, 128, 256, 512}) {
       const bool fewer = d != 128 || !all;

@@ -1,6 +1,7 @@
 // Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `eight_bit`, `invariance`,
-// `drafts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `eight_bit_prefill`, `few_rows`,
-// `decode`, `rows`). Problems that sm90::select refuses are skipped and counted.
+// `drafts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `latent_prefill`,
+// `eight_bit_prefill`, `few_rows`, `decode`, `rows`). Problems that sm90::select refuses are skipped and
+// counted.
 #include "base/float8.h"
 #include "extend_bench.cuh"
 #include "fovea/result.h"
@@ -100,6 +101,8 @@ static void check_prefill(Element type) {
     check_all(with_dims(general_problems(70), size.d, size.dv), KernelKind::extend, type);
     check_all(some(general_problems(300)), KernelKind::extend, type);
   }
+  for (const HeadSize size : {HeadSize{192, 128}, HeadSize{256, 256}})
+    check_all(latent_problems(size.d, size.dv), KernelKind::extend, type);
   check_all(split_problems(), KernelKind::extend, type);
   check_all(capped_problems(), KernelKind::extend, type);
 }
@@ -327,6 +330,26 @@ static void bench_prefill() {
   bench_both("soft cap", shape, pool);
 }
 
+/// Latent attention without absorption: all heads have their own keys.
+static void bench_latent() {
+  const Pool pool(size_t{3} << 30, 0);
+  const auto bench = [&](const char* name, ExtendShape shape, int dv, int count) {
+    shape.dv = dv, shape.kv_heads = count, shape.group = 1;
+    bench_both((std::to_string(count) + " heads, " + name).c_str(), shape, pool);
+  };
+  for (const int heads : {16, 128})
+    for (const int batch : {4, 1})
+      bench("prefill", uniform(batch, 16384 / batch, 0, 192, true), 128, heads);
+  for (const int heads : {16, 128})
+    bench("prefill", uniform(1, 4096, 0, 192, true), 128, heads);
+  for (const int batch : {4, 1})
+    bench("prefill", uniform(batch, 16384 / batch, 0, 256, true), 256, 64);
+  ExtendShape chunk = uniform(4, 4096, 0, 192, false);
+  for (Sequence& s : chunk.seqs)
+    s.n_q = 2048;
+  bench("2K on a chunk of 4K", chunk, 128, 16);
+}
+
 /// Own 16-bit kernel, own 8-bit kernels and those of sm80, on the same shapes.
 static void bench_eight_bit() {
   const Pool sixteen(size_t{1} << 30, 0), eight(size_t{1} << 29, 1);  // values without a NaN
@@ -417,6 +440,7 @@ int main(int argc, char** argv) {
   if (what == "drafts" || what == "check") check_drafts(argc > 2 ? std::atoi(argv[2]) : 0);
   if (what == "small") check_small();
   if (what == "bench" || what == "prefill") bench_prefill();
+  if (what == "bench" || what == "latent_prefill") bench_latent();
   if (what == "bench" || what == "eight_bit_prefill") bench_eight_bit();
   if (what == "bench" || what == "few_rows") bench_few_rows();
   if (what == "bench" || what == "decode") bench_decodes();
