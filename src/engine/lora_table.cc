@@ -59,6 +59,9 @@ Status check_lora(const LoraConfig& config, const ModelConfig& model) {
   if (!config.on()) return {};
   if (model.kind != ModelKind::decoder)
     return unsupported(model.architecture + " can't have LoRA adapters; decoders can");
+  if (model.moe.layout == MoeLayout::longcat)
+    return unsupported(model.architecture +
+                       " can't have LoRA adapters: its layers have two blocks of each kind");
   return {};
 }
 

@@ -160,6 +160,18 @@ TEST(AttentionShapes, DeepseekIsOneLatentHead) {
       << "without YaRN";
 }
 
+TEST(AttentionShapes, LongcatsLayersHaveTwoBlocksOfAttention) {
+  const AttentionShapes s = shapes_of(
+      R"({"architectures":["LongcatFlashForCausalLM"],"vocab_size":131072,"hidden_size":6144,
+          "ffn_hidden_size":12288,"expert_ffn_hidden_size":2048,"num_layers":28,"num_attention_heads":64,
+          "kv_lora_rank":512,"q_lora_rank":1536,"qk_nope_head_dim":128,"qk_rope_head_dim":64,"v_head_dim":128,
+          "mla_scale_q_lora":true,"mla_scale_kv_lora":true,"n_routed_experts":512,"zero_expert_num":256,
+          "zero_expert_type":"identity","moe_topk":12,"routed_scaling_factor":6.0,"rope_theta":10000000.0,
+          "max_position_embeddings":131072,"attention_method":"MLA","model_type":"longcat_flash"})");
+  EXPECT_THAT(lines(s), ElementsAre("56 x mla 64/1 d576/512 mla 128+64/128"));
+  EXPECT_TRUE(s.runnable);
+}
+
 TEST(AttentionShapes, AnIndexerMakesMlaSparse) {
   const AttentionShapes s =
       shapes_of(std::string(R"({"model_type":"deepseek_v32","index_topk":2048,)") + kDeepseek + "}");

@@ -66,6 +66,9 @@ struct LayerConfig {
   int chunk = 0;     ///< a query sees the keys of its own chunk of positions only; 0 = off
   int rope = 0;      ///< index into ModelConfig::ropes; -1 = no rotation
   bool moe = false;  ///< experts instead of the dense MLP
+  /// Experts beside the dense MLP, with the same input; the next layer adds what they give to its MLP's
+  /// output (LongCat-Flash).
+  bool shortcut = false;
 };
 
 /// Tensor names and layouts of experts in a family's checkpoints; E experts, H hidden, I intermediate.
@@ -77,10 +80,13 @@ enum class MoeLayout : uint8_t {
              ///< blocks; router and experts have biases
   llama4,    ///< feed_forward.experts.{gate_up_proj [E,H,2I] (gate, then up), down_proj [E,I,H]}
   deepseek,  ///< as Qwen3's; the shared experts are mlp.shared_experts, one MLP
+  longcat,   ///< as Qwen3's; the router is mlp.router.classifier
 };
 
 struct MoeConfig {
   int num_experts = 0;  ///< 0 = no layer has experts
+  /// Further choices of the router, after the experts, whose output is their input.
+  int identity_experts = 0;
   int experts_per_token = 0;
   int intermediate_size = 0;         ///< of one expert
   int shared_intermediate_size = 0;  ///< of the shared expert; 0 = none
@@ -90,12 +96,14 @@ struct MoeConfig {
   float routed_scale = 1.0f;  ///< multiplies the k weights, but not the shared expert
   /// The choice among groups of consecutive experts, as RouteRule has it.
   int groups = 1, top_groups = 1, group_best = 1;
-  /// A tensor gate.e_score_correction_bias [experts] is added to the scores for the choice alone.
+  /// A tensor e_score_correction_bias [choices()] of the router is added to the scores for the choice alone.
   bool choice_bias = false;
   /// gpt-oss: gate = min(gate, limit), up = clamp(up, -limit, limit), (up + 1) * gate * sigmoid(1.702 gate).
   /// 0 = the ordinary gated activation.
   float swiglu_limit = 0.0f;
   bool mxfp4 = false;  ///< the checkpoint's experts are MXFP4 blocks
+
+  int choices() const { return num_experts + identity_experts; }  ///< of the router
 };
 
 /// Multi-head latent attention. A token's cache is one record for all heads: a normed latent row, and a
@@ -108,6 +116,8 @@ struct MlaConfig {
   int nope_dim = 0;  ///< of a head's queries and keys, without rotation
   int rope_dim = 0;  ///< and with; the keys' are common to all heads
   int v_dim = 0;     ///< of a head's values
+  /// Factors of the normed latents (LongCat-Flash), which their norms' weights take when they are read.
+  float q_scale = 1.0f, kv_scale = 1.0f;
 
   explicit operator bool() const { return kv_rank > 0; }
   int qk_dim() const { return nope_dim + rope_dim; }

@@ -228,6 +228,32 @@ TEST(ConfigFamilies, Llama4InBothGenerations) {
   EXPECT_EQ(chunks(off), (Ints{8192, 0, 8192, 0}));
 }
 
+TEST(ConfigFamilies, LongcatsLayersAreTwoOfOurs) {
+  const ModelConfig c = good(base("LongcatFlashForCausalLM", R"({"num_layers":2,"ffn_hidden_size":80})"));
+  EXPECT_EQ(c.num_layers, 4);  // num_hidden_layers, the base's 4, is transformers' name for the same
+  EXPECT_EQ(c.intermediate_size, 80);
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    EXPECT_EQ(c.layers[i].shortcut, i % 2 == 0) << i;
+    EXPECT_FALSE(c.layers[i].moe) << i;
+  }
+  EXPECT_EQ(c.moe.num_experts, 512);
+  EXPECT_EQ(c.moe.identity_experts, 256);
+  EXPECT_EQ(c.moe.experts_per_token, 12);
+  EXPECT_EQ(c.moe.intermediate_size, 2048);
+  EXPECT_EQ(c.moe.routed_scale, 6.0f);
+  EXPECT_EQ(c.ropes[0].theta, 1e7);
+  EXPECT_TRUE(c.ropes[0].interleaved);
+  EXPECT_EQ(c.norm_eps, 1e-5f);
+  EXPECT_FLOAT_EQ(c.mla.q_scale, std::sqrt(64.0f / 1536));
+  EXPECT_FLOAT_EQ(c.mla.kv_scale, std::sqrt(64.0f / 512));
+  const ModelConfig off = good(base("LongcatFlashForCausalLM", R"({"num_layers":1,"mla_scale_q_lora":false,
+      "mla_scale_kv_lora":false,"zero_expert_num":0,"num_experts_per_tok":3})"));
+  EXPECT_EQ(off.mla.q_scale, 1.0f);
+  EXPECT_EQ(off.mla.kv_scale, 1.0f);
+  EXPECT_EQ(off.moe.choices(), 512);
+  EXPECT_EQ(off.moe.experts_per_token, 3);
+}
+
 TEST(ConfigFamilies, Yarn) {
   const auto rope = [](const std::string& extra) {
     return good(base("Qwen2ForCausalLM", R"({"rope_scaling":{"type":"yarn","factor":4.0)" + extra + "}}"));
@@ -374,6 +400,15 @@ TEST(ConfigFamilies, RefuseByKeyAndValue) {
        R"({"mlp_layer_types":["dense"]})",
        {"mlp_layer_types is", "dense or sparse"}},
       {"DeepseekV2ForCausalLM", R"({"use_mla":false})", {"use_mla is false"}},
+      {"LongcatFlashForCausalLM", R"({"q_lora_rank":null,"num_layers":2})", {"q_lora_rank is null"}},
+      {"LongcatFlashForCausalLM", "{}", {"num_layers is missing"}},
+      {"LongcatFlashForCausalLM",
+       R"({"num_layers":2,"zero_expert_type":"copy"})",
+       {"zero_expert_type is \"copy\"", "identity"}},
+      {"LongcatFlashForCausalLM",
+       R"({"num_layers":2,"n_routed_experts":4,"zero_expert_num":2,"moe_topk":7})",
+       {"moe_topk is 7", "at most n_routed_experts + zero_expert_num = 6"}},
+      {"LongcatFlashForCausalLM", R"({"num_layers":2,"router_bias":true})", {"router_bias is true"}},
       {"DeepseekV32ForCausalLM", R"({"index_topk":0})", {"index_topk is 0"}},
       {"DeepseekV32ForCausalLM", R"({"index_head_dim":96})", {"index_head_dim is 96", "power of two"}},
       {"DeepseekV32ForCausalLM",

@@ -61,6 +61,9 @@ class Decoder final : public Model {
                              layer.mlp_input_norm.bytes() + layer.mlp_output_norm.bytes();
       bytes_ += shared + mlp_bytes(layer.mlp);
       bytes_per_token_ += shared + mlp_bytes_per_token(layer.mlp);
+      if (!layer.shortcut) continue;
+      bytes_ += layer.shortcut->bytes();
+      bytes_per_token_ += layer.shortcut->bytes_per_token();
     }
     if (deferred()) return;  // the weights are not read yet
     WeightPlacement host;

@@ -19,6 +19,7 @@ struct DecoderLayer {
   std::optional<LatentBlock> latent;  ///< in place of `attention`, if the config has latent attention
   Norm mlp_input_norm, mlp_output_norm;
   MlpBlock mlp;
+  std::optional<MoeBlock> shortcut;  ///< of LayerConfig::shortcut
 };
 
 /// The input of a draft head: the token after a row, and the state of the row (ForwardInput::states).

@@ -34,6 +34,10 @@ class Forward {
     x_ = f32_rows(c_.hidden_size);
     normed_ = activations(c_.hidden_size);
     branch_ = activations(c_.hidden_size);
+    if (std::ranges::any_of(w_.layers, [](const PlacedLayer& layer) { return layer.shortcut.has_value(); })) {
+      shortcut_ = activations(c_.hidden_size);
+      kept_shortcut_ = take_rows(q_.activations(), max_logit_rows_, c_.hidden_size);
+    }
     if (lora_.max_rank > 0) lora_scratch_ = arena_.take(ElementType::f32, {lora_floats()});
     if (q_.activations() != ElementType::f32)
       kept_x_ = arena_.take(ElementType::f32, {max_logit_rows_, c_.hidden_size});
@@ -67,7 +71,13 @@ class Forward {
       else
         attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
+      const bool joins = i > 0 && w_.layers[i - 1].shortcut;
+      if (layer.shortcut) moe_forward(*layer.shortcut, input, shortcut_, max_rows_, arena_, q_);
       mlp(layer, static_cast<int>(i), input);
+      if (joins) {
+        q_.add(x_, branch_, w_.scales.residual);
+        std::swap(branch_, shortcut_);
+      }
       input = add_branch(layer.mlp_output_norm,
                          i + 1 == w_.layers.size() ? w_.final_norm : w_.layers[i + 1].attention_input_norm);
     }
@@ -337,6 +347,11 @@ class Forward {
       x_ = kept_x_;
     }
     branch_ = branch_.first_rows(kept);
+    if (!shortcut_.empty()) {
+      kept_shortcut_ = kept_shortcut_.first_rows(kept);
+      q_.gather_rows(shortcut_, step_.logit_rows, kept_shortcut_);
+      shortcut_ = kept_shortcut_;
+    }
     return kept_heads;
   }
 
@@ -434,6 +449,7 @@ class Forward {
   Tensor lora_scratch_;         // f32; empty without adapters
   Tensor x_, normed_, branch_;  // [rows, hidden]; x_ is f32
   Tensor kept_x_;  // f32 [max_logit_rows, hidden]: x_ of the last block; empty where normed_ has its type
+  Tensor shortcut_, kept_shortcut_;  // act [rows, hidden], [max_logit_rows, hidden]; empty without shortcuts
   std::array<RopeTable, kMaxRopes> ropes_;
   Tensor chosen_;  // i32 [rows, sparse_topk], where attention is sparse
 };

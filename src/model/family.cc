@@ -3,12 +3,12 @@
 namespace fovea {
 namespace {
 constexpr const Family* kFamilies[] = {
-    &kLlamaFamily,      &kLlama4Family,     &kMistralFamily,     &kMixtralFamily,     &kQwen2Family,
-    &kQwen3Family,      &kQwen3MoeFamily,   &kGptOssFamily,      &kGemma2Family,      &kGemma3Family,
-    &kOlmo2Family,      &kGraniteFamily,    &kPhi3Family,        &kBertFamily,        &kDistilBertFamily,
-    &kRobertaFamily,    &kXlmRobertaFamily, &kCamembertFamily,   &kBartFamily,        &kWhisperFamily,
-    &kDeepseekV2Family, &kDeepseekV3Family, &kGlm4MoeLiteFamily, &kDeepseekV32Family, &kGlmMoeDsaFamily,
-    &kMiniCpm3Family,
+    &kLlamaFamily,      &kLlama4Family,       &kMistralFamily,     &kMixtralFamily,     &kQwen2Family,
+    &kQwen3Family,      &kQwen3MoeFamily,     &kGptOssFamily,      &kGemma2Family,      &kGemma3Family,
+    &kOlmo2Family,      &kGraniteFamily,      &kPhi3Family,        &kBertFamily,        &kDistilBertFamily,
+    &kRobertaFamily,    &kXlmRobertaFamily,   &kCamembertFamily,   &kBartFamily,        &kWhisperFamily,
+    &kDeepseekV2Family, &kDeepseekV3Family,   &kGlm4MoeLiteFamily, &kDeepseekV32Family, &kGlmMoeDsaFamily,
+    &kMiniCpm3Family,   &kLongcatFlashFamily,
 };
 }
 

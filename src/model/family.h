@@ -56,6 +56,7 @@ extern const Family kGlm4MoeLiteFamily;
 extern const Family kDeepseekV32Family;
 extern const Family kGlmMoeDsaFamily;
 extern const Family kMiniCpm3Family;
+extern const Family kLongcatFlashFamily;
 
 std::span<const Family* const> families();
 /// Null when unknown.

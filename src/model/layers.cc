@@ -58,12 +58,14 @@ int64_t LatentBlock::bytes() const {
 
 namespace {
 
-/// The norm of a latent. Its eps is not the model's: DeepSeek's code and transformers leave RMSNorm's
-/// default.
-Norm read_latent_norm(const std::string& prefix, int64_t size, const ModelConfig& config,
+/// The norm of a latent, times `scale`. Its eps is not the model's: DeepSeek's code and transformers leave
+/// RMSNorm's default.
+Norm read_latent_norm(const std::string& prefix, int64_t size, float scale, const ModelConfig& config,
                       WeightReader& reader) {
   Norm norm = read_norm(prefix, size, config, reader);
   norm.eps = 1e-6f;
+  for (size_t i = 0; scale != 1.0f && i < norm.weight.size(); ++i)
+    norm.weight[i] *= scale;
   return norm;
 }
 
@@ -89,12 +91,12 @@ LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightR
   if (m.q_rank > 0) {
     block.down =
         reader.fused(prefix, {{"q_a_proj", m.q_rank, c.qkv_bias}, record}, c.hidden_size, c.qkv_bias);
-    block.q_norm = read_latent_norm(prefix + "q_a_layernorm", m.q_rank, c, reader);
+    block.q_norm = read_latent_norm(prefix + "q_a_layernorm", m.q_rank, m.q_scale, c, reader);
     block.q_up = reader.fused(prefix, {{"q_b_proj", q_size}}, m.q_rank, false);
   } else {
     block.down = reader.fused(prefix, {{"q_proj", q_size, false}, record}, c.hidden_size, c.qkv_bias);
   }
-  block.kv_norm = read_latent_norm(prefix + "kv_a_layernorm", m.kv_rank, c, reader);
+  block.kv_norm = read_latent_norm(prefix + "kv_a_layernorm", m.kv_rank, m.kv_scale, c, reader);
   // A head's rows: those of its keys, then those of its values.
   std::vector<WeightReader::Cut> cuts;
   const int64_t rows = m.nope_dim + m.v_dim;

@@ -34,8 +34,8 @@ void read_mla_sizes(Fields& fields, ModelConfig& c, const MlaDefaults& defaults)
   c.hidden_size = fields.small("hidden_size", 1, 1 << 20);
   const std::optional<int64_t> wide =
       defaults.intermediate_size > 0 ? std::optional<int64_t>(defaults.intermediate_size) : std::nullopt;
-  c.intermediate_size = fields.small("intermediate_size", 1, 1 << 22, wide);
-  c.num_layers = fields.small("num_hidden_layers", 1, 10'000);
+  c.intermediate_size = fields.small(defaults.intermediate_key, 1, 1 << 22, wide);
+  c.num_layers = defaults.blocks * fields.small(defaults.layers_key, 1, 10'000);
   c.num_heads = fields.small("num_attention_heads", 1, 1 << 16);
   c.max_position = fields.integer("max_position_embeddings", 1, 1 << 30);
   c.layers.assign(static_cast<size_t>(c.num_layers), {});

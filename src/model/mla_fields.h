@@ -9,6 +9,8 @@ struct MlaDefaults {
   int intermediate_size = 0;  ///< 0 = the key is required
   int q_rank = 1536;          ///< q_lora_rank; a null in the file means none
   int kv_rank = 512, nope_dim = 128, rope_dim = 64, v_dim = 128;
+  const char *intermediate_key = "intermediate_size", *layers_key = "num_hidden_layers";
+  int blocks = 1;  ///< of attention and MLP in one of the file's layers, each a layer of the config
 };
 
 /// vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,

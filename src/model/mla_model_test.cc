@@ -92,6 +92,17 @@ const MlaCase kCases[] = {
       {"an indexer's halves instead of pairs", [](ModelConfig& c) { c.indexer.interleaved = false; }},
       {"own indexers", [](ModelConfig& c) { c.indexer.full = {true, true, true}; }},
       {"one indexer", [](ModelConfig& c) { c.indexer.full = {true, false, false}; }}}},
+    {"longcat",
+     R"({"architectures":["LongcatFlashForCausalLM"],"num_layers":2,"ffn_hidden_size":51,"n_routed_experts":6,
+         "zero_expert_num":3,"moe_topk":4,"expert_ffn_hidden_size":22,"routed_scaling_factor":1.5})",
+     {halves(),
+      unscaled(),
+      {"no factor on the queries' latent", [](ModelConfig& c) { c.mla.q_scale = 1; }},
+      {"no factor on the latent", [](ModelConfig& c) { c.mla.kv_scale = 1; }},
+      {"no bias in the choice", [](ModelConfig& c) { c.moe.choice_bias = false; }},
+      {"weights that sum to 1", [](ModelConfig& c) { c.moe.renormalize = true; }},
+      {"nothing from experts without weights", [](ModelConfig& c) { c.moe.identity_experts = 0; }},
+      {"no experts in the first layer", [](ModelConfig& c) { c.layers[0].shortcut = false; }}}},
     {"minicpm3",
      R"({"architectures":["MiniCPM3ForCausalLM"],"scale_emb":1.5,"scale_depth":1.4,"dim_model_base":20,
          "rope_scaling":{"type":"longrope","short_factor":[1,1.1,1.2,1.3],"long_factor":[1,2,3,4],
@@ -202,9 +213,10 @@ TEST_P(MlaModel, OneRecordPerTokenIsCached) {
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].kind, KvKind::latent);
   const int64_t indexers = config_.sparse ? std::ranges::count(config_.indexer.full, true) : 0;
-  EXPECT_EQ(groups[0].bytes_per_token(), 3 * 2 * (20 + 8) + indexers * 2 * config_.indexer.dim);
+  EXPECT_EQ(groups[0].bytes_per_token(),
+            config_.num_layers * 2 * (20 + 8) + indexers * 2 * config_.indexer.dim);
   const auto codes = kv_groups(config_, KvCacheDType::fp8_e4m3, KvLayout::hnd, 16);
-  EXPECT_EQ(codes[0].bytes_per_token(), 3 * (20 + 8) + indexers * (config_.indexer.dim + 4));
+  EXPECT_EQ(codes[0].bytes_per_token(), config_.num_layers * (20 + 8) + indexers * (config_.indexer.dim + 4));
   const AttentionSpec spec = attention_specs(config_).front();
   EXPECT_TRUE(spec.use_mla);
   EXPECT_EQ(spec.num_kv_heads, 1);

@@ -11,6 +11,23 @@
 
 namespace fovea::test {
 
+/// Prefixes of a layer's tensors: LongCat's layers are halves of the checkpoint's.
+struct LayerNames {
+  std::string input_norm, post_norm, attention, mlp, experts, router;
+
+  LayerNames(const ModelConfig& c, int layer) {
+    const bool halves = c.moe.layout == MoeLayout::longcat;
+    const std::string prefix = "model.layers." + std::to_string(halves ? layer / 2 : layer) + ".";
+    const std::string half = halves ? "." + std::to_string(layer % 2) : "";
+    input_norm = prefix + "input_layernorm" + half;
+    post_norm = prefix + "post_attention_layernorm" + half;
+    attention = prefix + "self_attn" + half + ".";
+    mlp = prefix + (halves ? "mlps" + half : "mlp") + ".";
+    experts = prefix + "mlp.";
+    router = experts + (halves ? "router." : "gate.");
+  }
+};
+
 /// Random weights for every tensor of `c`, exact in `dtype`, which keep activations near 1.
 inline Weights random_mla_weights(const ModelConfig& c, DType dtype, uint32_t seed) {
   std::mt19937 rng(seed);
@@ -36,9 +53,10 @@ inline Weights random_mla_weights(const ModelConfig& c, DType dtype, uint32_t se
   const MlaConfig& m = c.mla;
   add("model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, 0, 1);
   for (int i = 0; i < c.num_layers; ++i) {
-    const std::string layer = "model.layers." + std::to_string(i) + ".", attn = layer + "self_attn.";
-    norm(layer + "input_layernorm", c.hidden_size);
-    norm(layer + "post_attention_layernorm", c.hidden_size);
+    const LayerNames names(c, i);
+    const std::string& attn = names.attention;
+    norm(names.input_norm, c.hidden_size);
+    norm(names.post_norm, c.hidden_size);
     if (m.q_rank > 0) {
       linear(attn + "q_a_proj", m.q_rank, c.hidden_size, c.qkv_bias);
       norm(attn + "q_a_layernorm", m.q_rank);
@@ -57,16 +75,16 @@ inline Weights random_mla_weights(const ModelConfig& c, DType dtype, uint32_t se
       add(attn + "indexer.k_norm.bias", {c.indexer.dim}, 0, 0.3f);
       linear(attn + "indexer.weights_proj", c.indexer.heads, c.hidden_size);
     }
-    if (!c.layers[static_cast<size_t>(i)].moe) {
-      mlp(layer + "mlp.", c.intermediate_size);
-      continue;
-    }
-    linear(layer + "mlp.gate", c.moe.num_experts, c.hidden_size);
-    if (c.moe.choice_bias) add(layer + "mlp.gate.e_score_correction_bias", {c.moe.num_experts}, -0.2f, 0.3f);
+    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+    if (!layer.moe) mlp(names.mlp, c.intermediate_size);
+    if (!layer.moe && !layer.shortcut) continue;
+    linear(layer.shortcut ? names.router + "classifier" : names.experts + "gate", c.moe.choices(),
+           c.hidden_size);
+    if (c.moe.choice_bias) add(names.router + "e_score_correction_bias", {c.moe.choices()}, -0.2f, 0.3f);
     for (int e = 0; e < c.moe.num_experts; ++e)
-      mlp(layer + "mlp.experts." + std::to_string(e) + ".", c.moe.intermediate_size);
+      mlp(names.experts + "experts." + std::to_string(e) + ".", c.moe.intermediate_size);
     if (c.moe.shared_intermediate_size > 0)
-      mlp(layer + "mlp.shared_experts.", c.moe.shared_intermediate_size);
+      mlp(names.experts + "shared_experts.", c.moe.shared_intermediate_size);
   }
   norm("model.norm", c.hidden_size);
   if (!c.tie_word_embeddings) linear("lm_head", c.vocab_size, c.hidden_size);
@@ -91,14 +109,20 @@ class MlaReference {
         v *= static_cast<double>(c_.embedding_scale);
     }
     Seen seen;
+    std::vector<Row> shortcut;  // what the experts beside the last layer's MLP gave
     for (int i = 0; i < c_.num_layers; ++i) {
-      const std::string name = "model.layers." + std::to_string(i) + ".";
+      const LayerNames name(c_, i);
+      const LayerConfig& layer = c_.layers[static_cast<size_t>(i)];
       if (c_.sparse && c_.indexer.full[static_cast<size_t>(i)]) seen = chosen(name, x);
       attention(name, x, seen);
-      for (Row& row : x) {
-        const Row in = norm(name + "post_attention_layernorm", row);
-        add(row, c_.layers[static_cast<size_t>(i)].moe ? experts(name + "mlp.", in) : mlp(name + "mlp.", in),
+      const std::vector<Row> joins = std::move(shortcut);
+      shortcut.clear();
+      for (size_t p = 0; p < x.size(); ++p) {
+        const Row in = norm(name.post_norm, x[p]);
+        add(x[p], layer.moe ? experts(name, in) : mlp(name.mlp, in),
             static_cast<double>(scales_.residual_scale));
+        if (layer.shortcut) shortcut.push_back(experts(name, in));
+        if (!joins.empty()) add(x[p], joins[p], 1.0);
       }
     }
     std::vector<double> out;
@@ -135,7 +159,17 @@ class MlaReference {
     }
     return y;
   }
-  Row latent_norm(const std::string& name, const Row& x) const { return norm(name, x, 1e-6); }
+  Row latent_norm(const std::string& name, Row x, float scale) const {
+    x = norm(name, x, 1e-6);
+    for (double& v : x)
+      v *= static_cast<double>(scale);
+    return x;
+  }
+  /// The latent of a row's queries, from the hidden state after its norm.
+  Row query_latent(const LayerNames& layer, const Row& in) const {
+    return latent_norm(layer.attention + "q_a_layernorm", linear(layer.attention + "q_a_proj", in),
+                       c_.mla.q_scale);
+  }
   Row norm(const std::string& name, const Row& x) const {
     return norm(name, x, static_cast<double>(c_.norm_eps));
   }
@@ -174,14 +208,13 @@ class MlaReference {
   }
 
   /// The keys that a layer's indexer chooses for each row.
-  Seen chosen(const std::string& layer, const std::vector<Row>& x) const {
+  Seen chosen(const LayerNames& layer, const std::vector<Row>& x) const {
     const IndexerConfig& indexer = c_.indexer;
-    const std::string name = layer + "self_attn.", own = name + "indexer.";
+    const std::string own = layer.attention + "indexer.";
     std::vector<Row> queries, keys, weights;
     for (size_t p = 0; p < x.size(); ++p) {
-      const Row in = norm(layer + "input_layernorm", x[p]);
-      queries.push_back(
-          linear(own + "wq_b", latent_norm(name + "q_a_layernorm", linear(name + "q_a_proj", in))));
+      const Row in = norm(layer.input_norm, x[p]);
+      queries.push_back(linear(own + "wq_b", query_latent(layer, in)));
       for (int h = 0; h < indexer.heads; ++h)
         rotate(p, queries.back(), int64_t{h} * indexer.dim, indexer.interleaved);
       keys.push_back(layer_norm(own + "k_norm", linear(own + "wk", in)));
@@ -207,19 +240,17 @@ class MlaReference {
     return seen;
   }
 
-  void attention(const std::string& layer, std::vector<Row>& x, const Seen& seen) const {
+  void attention(const LayerNames& layer, std::vector<Row>& x, const Seen& seen) const {
     const MlaConfig& m = c_.mla;
-    const std::string name = layer + "self_attn.";
+    const std::string& name = layer.attention;
     std::vector<std::vector<Row>> q, k, v;  // [T][heads]
     for (size_t p = 0; p < x.size(); ++p) {
-      const Row in = norm(layer + "input_layernorm", x[p]);
+      const Row in = norm(layer.input_norm, x[p]);
       const Row queries =
-          m.q_rank > 0
-              ? linear(name + "q_b_proj", latent_norm(name + "q_a_layernorm", linear(name + "q_a_proj", in)))
-              : linear(name + "q_proj", in);
+          m.q_rank > 0 ? linear(name + "q_b_proj", query_latent(layer, in)) : linear(name + "q_proj", in);
       const Row record = linear(name + "kv_a_proj_with_mqa", in);
-      const Row up =
-          linear(name + "kv_b_proj", latent_norm(name + "kv_a_layernorm", part(record, 0, m.kv_rank)));
+      const Row up = linear(name + "kv_b_proj",
+                            latent_norm(name + "kv_a_layernorm", part(record, 0, m.kv_rank), m.kv_scale));
       Row common = part(record, m.kv_rank, m.rope_dim);
       rotate(p, common, 0);
       q.emplace_back(), k.emplace_back(), v.emplace_back();
@@ -258,10 +289,11 @@ class MlaReference {
     return linear(name + "down_proj", gate);
   }
 
-  Row experts(const std::string& name, const Row& x) const {
+  Row experts(const LayerNames& layer, const Row& x) const {
     const MoeConfig& moe = c_.moe;
+    const std::string& name = layer.experts;
     const bool sigmoid = moe.router == MoeRouter::sigmoid_then_top;
-    Row scores = linear(name + "gate", x);
+    Row scores = linear(moe.layout == MoeLayout::longcat ? layer.router + "classifier" : name + "gate", x);
     double all = 0;
     for (double& s : scores) {
       s = sigmoid ? 1 / (1 + std::exp(-s)) : std::exp(s);
@@ -272,7 +304,7 @@ class MlaReference {
         s /= all;
     Row choice = scores;
     if (moe.choice_bias) {
-      const auto& bias = w_.at(name + "gate.e_score_correction_bias").values;
+      const auto& bias = w_.at(layer.router + "e_score_correction_bias").values;
       for (size_t e = 0; e < choice.size(); ++e)
         choice[e] += static_cast<double>(bias[e]);
     }
@@ -282,7 +314,7 @@ class MlaReference {
       std::ranges::stable_sort(order, [&](size_t a, size_t b) { return values[a] > values[b]; });
       return order;
     };
-    const int size = moe.num_experts / moe.groups;
+    const int size = static_cast<int>(choice.size()) / moe.groups;
     Row worth;
     for (int g = 0; g < moe.groups; ++g) {
       Row own = part(choice, g * size, size);
@@ -298,9 +330,12 @@ class MlaReference {
     for (const size_t e : chosen)
       sum += scores[e];
     Row out(x.size());
-    for (const size_t e : chosen)
-      add(out, mlp(name + "experts." + std::to_string(e) + ".", x),
+    for (const size_t e : chosen) {
+      const bool identity = e >= static_cast<size_t>(moe.num_experts);
+      if (identity && moe.identity_experts == 0) continue;
+      add(out, identity ? x : mlp(name + "experts." + std::to_string(e) + ".", x),
           scores[e] / (moe.renormalize ? sum : 1.0) * static_cast<double>(moe.routed_scale));
+    }
     if (moe.shared_intermediate_size > 0) add(out, mlp(name + "shared_experts.", x), 1.0);
     return out;
   }

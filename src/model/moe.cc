@@ -44,6 +44,7 @@ void read_fused_experts(const std::string& prefix, const ModelConfig& c, WeightR
                                      c.hidden_size};
   WeightReader::ExpertTensor down{prefix + "down_proj", moe.num_experts, c.hidden_size,
                                   moe.intermediate_size};
+  if (moe.layout == MoeLayout::longcat) gate_up.experts = moe.choices();  // transformers stores unused ones
   gate_up.transposed = down.transposed = moe.layout == MoeLayout::gpt_oss || moe.layout == MoeLayout::llama4;
   gate_up.interleaved = moe.layout == MoeLayout::gpt_oss;
   // modules_to_not_convert may leave some experts unquantised; the tensor names show which.
@@ -63,21 +64,24 @@ MoeBlock read_moe(const std::string& layer_prefix, const ModelConfig& c, WeightR
   const MoeConfig& moe = c.moe;
   const bool mixtral = moe.layout == MoeLayout::mixtral;
   const std::string prefix = layer_prefix + block_name(moe.layout, layer_prefix, reader);
-  const bool gated = mixtral || moe.layout == MoeLayout::qwen3 || moe.layout == MoeLayout::deepseek;
-  const std::string_view router = gated ? "gate" : "router";
+  const bool longcat = moe.layout == MoeLayout::longcat;
+  const bool apart =
+      mixtral || longcat || moe.layout == MoeLayout::qwen3 || moe.layout == MoeLayout::deepseek;
+  const std::string_view router = longcat ? "router.classifier" : apart ? "gate" : "router";
   MoeBlock block;
   block.config = moe;
   block.activation = c.activation;
-  block.router = reader.fused(prefix, {{router, moe.num_experts}}, c.hidden_size,
+  block.router = reader.fused(prefix, {{router, moe.choices()}}, c.hidden_size,
                               /*bias=*/moe.layout == MoeLayout::gpt_oss);
   if (moe.choice_bias)
-    block.choice_bias = reader.exact_vector(prefix + "gate.e_score_correction_bias", moe.num_experts, 0.0f);
+    block.choice_bias = reader.exact_vector(
+        prefix + (longcat ? "router" : "gate") + ".e_score_correction_bias", moe.choices(), 0.0f);
   const std::string shared = moe.layout == MoeLayout::deepseek ? "shared_experts." : "shared_expert.";
   if (moe.shared_intermediate_size > 0)
     block.shared = read_gated(prefix + shared, "gate_proj", "up_proj", "down_proj",
                               moe.shared_intermediate_size, c.hidden_size, reader);
   const std::string experts = prefix + "experts.";
-  const bool single = gated && !fused_experts(prefix, reader);
+  const bool single = apart && !fused_experts(prefix, reader);
   if (!single) {
     read_fused_experts(experts, c, reader, block.experts);
     return block;

@@ -21,8 +21,8 @@ struct Expert {
 struct MoeBlock {
   MoeConfig config;
   Activation activation = Activation::silu;  ///< used if config.swiglu_limit is 0
-  Linear router;                             ///< [experts, hidden]
-  AlignedArray<float> choice_bias;           ///< [experts]; empty unless config.choice_bias
+  Linear router;                             ///< [config.choices(), hidden]
+  AlignedArray<float> choice_bias;           ///< [config.choices()]; empty unless config.choice_bias
   std::vector<Expert> experts;
   Expert shared;  ///< applied to every row with weight 1; empty (n() == 0) if none
 

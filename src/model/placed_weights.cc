@@ -279,7 +279,7 @@ PlacedMoe place(const MoeBlock& block, WeightPlacement& placement) {
   moe.router = placement.linear(block.router);
   const MoeConfig& c = block.config;
   moe.rule = {.router = c.router,
-              .num_experts = c.num_experts,
+              .num_experts = c.choices(),
               .experts_per_token = c.experts_per_token,
               .renormalize = c.renormalize,
               .bias = placement.vector<float>(block.choice_bias),
@@ -298,6 +298,7 @@ PlacedMoe place(const MoeBlock& block, WeightPlacement& placement) {
     moe.experts.push_back({placed_gate_up[e], placed_down[e]});
   moe.shared = place(block.shared.gate_up, block.shared.down, placement);
   moe.activation = {block.activation, block.config.swiglu_limit};
+  moe.identity_experts = c.identity_experts;
   return moe;
 }
 
@@ -330,6 +331,7 @@ PlacedDecoder place(const ModelConfig& config, const DecoderWeights& weights,
     } else {
       placed.moe = place(std::get<MoeBlock>(layer.mlp), placement);
     }
+    if (layer.shortcut) placed.shortcut = place(*layer.shortcut, placement);
   }
   out.final_norm = placement.norm(weights.final_norm);
   out.scales = scales;

@@ -110,9 +110,10 @@ struct PlacedMoe {
   std::vector<GatedMlpWeights> experts;
   GatedMlpWeights shared;
   GatedActivation activation;
+  int identity_experts = 0;  ///< the rule's last choices
 
   ExpertWeights weights() const {
-    return {experts, shared, activation, rule.router == MoeRouter::sigmoid_top};
+    return {experts, shared, activation, rule.router == MoeRouter::sigmoid_top, identity_experts};
   }
 };
 
@@ -125,6 +126,7 @@ struct PlacedLayer {
   GatedMlpWeights mlp;  ///< empty if the layer has `moe`
   GatedActivation activation;
   std::optional<PlacedMoe> moe;
+  std::optional<PlacedMoe> shortcut;  ///< beside `mlp`
 };
 
 /// One of config.ropes.

@@ -52,7 +52,7 @@ struct Scratch {
       if (base) part = reinterpret_cast<T*>(base + bytes);
       bytes += (count * static_cast<int64_t>(sizeof(T)) + kPart - 1) / kPart * kPart;
     };
-    take(starts, static_cast<int64_t>(w.experts.size()) + 2);
+    take(starts, static_cast<int64_t>(w.experts.size()) + w.identity_experts + 2);
     take(rows, pairs);
     take(scales, pairs);
     take(in, block_rows * hidden);
@@ -169,7 +169,7 @@ void run_experts_on_cpu(const ExpertWeights& weights, const Tensor& x, const Rou
   const Scratch s(weights, routing.experts.size(1), rows, scratch.as<std::byte>());
   const auto* in = x.as<float>();
   auto* sum = out.as<float>();
-  group_rows(routing, experts, s);
+  group_rows(routing, experts + weights.identity_experts, s);
   Adapters adapters(weights.lora, rows);
   if (!weights.shared.empty()) {
     const int64_t blocks = blocks_of(rows, s.block_rows);
@@ -195,6 +195,13 @@ void run_experts_on_cpu(const ExpertWeights& weights, const Tensor& x, const Rou
       scatter_add_rows(sum, hidden, ids, weights.scales_input ? nullptr : scales, s.out, hidden, pool);
     }
   }
+  for (int64_t e = experts; e < experts + weights.identity_experts; ++e)
+    for (int64_t first = s.starts[e]; first < s.starts[e + 1]; first += s.block_rows) {
+      const int64_t count = std::min(s.block_rows, s.starts[e + 1] - first);
+      const std::span<const int32_t> ids(s.rows + first, static_cast<size_t>(count));
+      gather_rows(in, hidden, ids, nullptr, s.in, hidden, pool);
+      scatter_add_rows(sum, hidden, ids, s.scales + first, s.in, hidden, pool);
+    }
 }
 
 }  // namespace fovea

@@ -80,9 +80,10 @@ profile::OpWork latent_append_work(const LatentInput& in) {
 profile::OpWork experts_work(const ExpertWeights& weights, const Tensor& x, int64_t experts_per_token,
                              const Tensor& out) {
   profile::OpWork work{operand_bytes(x) + operand_bytes(out), 0};
-  const auto rows = static_cast<double>(x.size(0)), chosen = static_cast<double>(experts_per_token);
+  const auto rows = static_cast<double>(x.size(0)), count = static_cast<double>(weights.experts.size());
+  // As if rows were spread evenly over all choices.
+  const double chosen = static_cast<double>(experts_per_token) * count / (count + weights.identity_experts);
   if (!weights.experts.empty()) {
-    const auto count = static_cast<double>(weights.experts.size());
     const double touched = count * (1 - std::pow(1 - chosen / count, rows));
     const GatedMlpWeights& expert = weights.experts.front();
     work.bytes += touched * static_cast<double>(expert.gate_up.bytes() + expert.down.bytes());

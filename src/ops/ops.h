@@ -129,6 +129,7 @@ struct ExpertWeights {
   GatedMlpWeights shared;                    ///< applied to every row with weight 1; empty = none
   GatedActivation activation;
   bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output (Llama 4)
+  int identity_experts = 0;   ///< ids from experts.size() on, whose output is their input
   const ExpertLora* lora = nullptr;  ///< adapters of the rows; null = none
 };
 

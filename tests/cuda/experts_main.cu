@@ -27,6 +27,7 @@ struct Case {
   Activation f = Activation::silu;
   float limit = 0;
   bool bias = false, scales_input = false, shared = false;
+  int identity = 0;  ///< experts after the others that return their input
   DType out = DType::bf16;
 
   ExpertShape shape() const { return {dtype, experts, chosen, hidden, intermediate}; }
@@ -34,7 +35,8 @@ struct Case {
     return "experts " + std::string(to_string(dtype)) + " " + std::to_string(chosen) + " of " +
            std::to_string(experts) + ", " + std::to_string(hidden) + " x " + std::to_string(intermediate) +
            ", T " + std::to_string(rows) + (bias ? ", bias" : "") + (scales_input ? ", scales input" : "") +
-           (shared ? ", shared" : "") + (limit > 0 ? ", limit" : "");
+           (shared ? ", shared" : "") + (identity > 0 ? ", identity " + std::to_string(identity) : "") +
+           (limit > 0 ? ", limit" : "");
   }
 };
 
@@ -109,7 +111,9 @@ struct Layer {
         })) {
     if (c.rows > 3) x[static_cast<size_t>(3 * c.hidden + 1)] = NAN;
     // Distinct experts; the last is never chosen where there is a choice, the first often.
-    const int usable = c.experts > c.chosen ? c.experts - 1 : c.experts;
+    const int usable = c.identity > 0         ? c.experts + c.identity
+                       : c.experts > c.chosen ? c.experts - 1
+                                              : c.experts;
     for (int64_t r = 0; r < c.rows; ++r) {
       std::vector<int32_t> all(static_cast<size_t>(usable));
       std::iota(all.begin(), all.end(), 0);
@@ -121,7 +125,7 @@ struct Layer {
         ids.push_back(all[static_cast<size_t>(j)]);
       }
     }
-    if (c.rows > 9) ids[static_cast<size_t>(9 * c.chosen)] = c.experts;  // out of range
+    if (c.rows > 9) ids[static_cast<size_t>(9 * c.chosen)] = c.experts + c.identity;  // out of range
     if (c.rows > 10) ids[static_cast<size_t>(10 * c.chosen)] = -1;
   }
 
@@ -147,7 +151,7 @@ struct Layer {
       p.gate_up = codes->gate_up, p.down = codes->down;
       p.gate_up.bias = up_bias, p.down.bias = down_bias;
     }
-    p.f = c.f, p.limit = c.limit, p.scales_input = c.scales_input;
+    p.f = c.f, p.limit = c.limit, p.scales_input = c.scales_input, p.identity_experts = c.identity;
     if (c.shared) p.shared = shared_data.row(first), p.shared_stride = shared_data.stride;
     p.out = out.data(), p.out_dtype = c.out, p.out_stride = out.stride;
     p.scratch = scratch.data, p.scratch_bytes = static_cast<int64_t>(scratch.count), p.kernel = kernel;
@@ -182,6 +186,11 @@ struct Layer {
       for (int j = 0; j < c.chosen - (defect == 1); ++j) {
         const int32_t e = ids[static_cast<size_t>(r * c.chosen + j)];
         const double w = weights[static_cast<size_t>(r * c.chosen + j)];
+        if (e >= c.experts && e < c.experts + c.identity) {
+          for (int64_t i = 0; i < c.hidden; ++i)
+            sum[static_cast<size_t>(i)] += w * x[static_cast<size_t>(r * c.hidden + i)];
+          continue;
+        }
         if (e < 0 || e >= c.experts) {
           std::fill(sum.begin(), sum.end(), NAN);
           continue;
@@ -384,6 +393,11 @@ static void check_all() {
       Case d;
       d.dtype = d.out = type, d.hidden = hidden, d.intermediate = hidden == 64 ? 64 : 200, d.rows = 13;
       check(d);
+    }
+    for (const int64_t rows : {3, 21, 200}) {
+      Case own;
+      own.dtype = own.out = type, own.identity = 5, own.chosen = 6, own.rows = rows, own.shared = rows == 21;
+      check(own);
     }
     Case many;
     many.dtype = many.out = type, many.hidden = 128, many.intermediate = 72, many.bias = true;

@@ -127,11 +127,6 @@ int latent_rank(const std::string& model) {
   return read_json(fixtures() / model / "config.json").value("kv_lora_rank", 0);
 }
 
-/// Whether an indexer chooses the keys of latent attention; its kernels take queries in bfloat16.
-bool is_sparse(const std::string& model) {
-  return read_json(fixtures() / model / "config.json").contains("index_topk");
-}
-
 class Golden : public EngineOnGpu, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(Golden, Float32MatchesTransformers) {
@@ -159,7 +154,6 @@ TEST_P(Golden, SixteenBitsMatchTransformers) {
   if (const int rank = latent_rank(GetParam()); rank > 0 && rank != 512)
     GTEST_SKIP() << "SKIPPED: no kernel on a GPU has latents of " << rank;
   for (const DType dtype : {DType::bf16, DType::f16}) {
-    if (dtype == DType::f16 && is_sparse(GetParam())) continue;
     EngineConfig c = config(GetParam(), dtype);
     c.max_seq_len.reset();
     const GoldenResult result = golden(c, -1);
@@ -237,7 +231,7 @@ class Bits : public EngineOnGpu, public ::testing::WithParamInterface<const char
 TEST_P(Bits, DependOnNothingButTheRequest) {
   const auto requests = mixed_requests(60, 5);
   EngineConfig base = config(GetParam());
-  if (latent_rank(GetParam()) > 0 && !is_sparse(GetParam()))
+  if (latent_rank(GetParam()) > 0 && !chooses_keys(GetParam()))
     base.attention.backend = "TRITON_MLA";  // with pages of any size
   std::vector<Answers> want;
   {

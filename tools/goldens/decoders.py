@@ -206,4 +206,9 @@ MODELS += [
                                      long_factor=[1.0 + 0.7 * i for i in range(16)],
                                      original_max_position_embeddings=1024),
                 scale_emb=2.0, scale_depth=1.4, dim_model_base=16)),
+    # Two layers of two attention blocks each; experts 6 to 9 return their input.
+    Spec("longcat_mla4_bf16", "longcat_flash", BF16,
+         latent(32, 48, 4, 4, 24, 512, 16, 64, 16, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                rope_parameters=rope(10000000.0), num_layers=2, n_routed_experts=6, zero_expert_num=4, moe_topk=4,
+                expert_ffn_hidden_size=24, routed_scaling_factor=1.5)),
 ]

@@ -34,7 +34,7 @@ CONFIGS = {
     "phi3": "Phi3Config", "llama4": "Llama4TextConfig", "mixtral": "MixtralConfig", "qwen3_moe": "Qwen3MoeConfig",
     "gpt_oss": "GptOssConfig", "deepseek_v2": "DeepseekV2Config", "deepseek_v3": "DeepseekV3Config",
     "deepseek_v32": "DeepseekV32Config", "glm4_moe_lite": "Glm4MoeLiteConfig", "glm_moe_dsa": "GlmMoeDsaConfig",
-    "minicpm3": "MiniCPM3Config",
+    "minicpm3": "MiniCPM3Config", "longcat_flash": "LongcatFlashConfig",
 }
 NORMS_FROM_ZERO = ("gemma2", "gemma3")  # their norms multiply by 1 + w
 
@@ -74,7 +74,7 @@ def perturb(model, generator, family):
         elif p.dim() == 2:
             # q and k as above; o and down so that the layers outweigh the embedding in the residual stream.
             gains = {"q_proj": 1.5, "k_proj": 1.5, "qkv_proj": 1.5, "o_proj": 2.0, "down_proj": 2.0, "router": 2.0,
-                     "gate": 2.0}
+                     "gate": 2.0, "classifier": 3.0}
             p.copy_(gains.get(name.split(".")[-2], 1.2) / math.sqrt(p.shape[1]) * noise)
         else:
             raise ValueError(f"no rule for {name} {tuple(p.shape)}")

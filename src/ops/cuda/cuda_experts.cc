@@ -170,6 +170,7 @@ Status cuda_experts(Ops& ops, const ExpertWeights& weights, const Tensor& x, con
   p.f = weights.activation.f;
   p.limit = weights.activation.limit;
   p.scales_input = weights.scales_input;
+  p.identity_experts = weights.identity_experts;
   cuda::ExpertAdapters adapters;
   const auto places = expert_places(weights.lora);
   const LoraStep* const step = places.empty() ? nullptr : weights.lora->step;

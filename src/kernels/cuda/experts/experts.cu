@@ -66,8 +66,8 @@ Status check_matrices(const char* name, const ExpertMatrices& m, DType dtype, in
 
 Status check(const ExpertsParams& p) {
   const ExpertShape& s = p.shape;
-  const int most = std::min(kMaxExpertsPerToken, s.num_experts);
-  if (s.num_experts < 1 || s.num_experts > kMaxExperts || s.experts_per_token < 1 ||
+  const int most = std::min(kMaxExpertsPerToken, s.num_experts + p.identity_experts);
+  if (s.num_experts < 1 || s.num_experts > kMaxExperts || p.identity_experts < 0 || s.experts_per_token < 1 ||
       s.experts_per_token > most)
     return invalid("experts: " + str(s.experts_per_token) + " of " + str(s.num_experts) + " experts; up to " +
                    str(kMaxExpertsPerToken) + " of up to " + str(kMaxExperts) + " are supported");
@@ -76,6 +76,10 @@ Status check(const ExpertsParams& p) {
       (packed && (s.hidden % 8 != 0 || s.intermediate % 8 != 0)))
     return invalid("experts: hidden " + str(s.hidden) + ", intermediate " + str(s.intermediate) +
                    "; 16-bit weights need multiples of 8");
+  if (p.identity_experts > 0 && (p.scales_input || p.out_dtype != s.dtype))
+    return unsupported("experts: " + str(p.identity_experts) +
+                       " that return their input; they need outputs of the input's dtype, and weights that "
+                       "multiply the output");
   if (p.rows < 0) return invalid("experts: " + str(p.rows) + " rows");
   if (p.adapters != nullptr && p.scales_input)
     return unsupported("experts: adapters of experts whose weights multiply the input");
@@ -193,6 +197,10 @@ Status run_pass(const ExpertsParams& p, int64_t first, int64_t rows, const Group
   c.results = scratch.results;
   c.shared = at(p.shared, p.shared_dtype, p.shared_stride), c.shared_dtype = p.shared_dtype;
   c.shared_stride = p.shared_stride;
+  if (p.identity_experts > 0) {
+    c.x = at(p.x, s.dtype, p.x_stride), c.x_stride = p.x_stride;
+    c.identity_experts = p.identity_experts;
+  }
   c.out = const_cast<std::byte*>(at(p.out, p.out_dtype, p.out_stride)), c.out_dtype = p.out_dtype;
   c.out_stride = p.out_stride, c.rows = rows, c.hidden = static_cast<int>(s.hidden);
   return launch_combine(c, stream);

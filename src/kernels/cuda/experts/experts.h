@@ -37,7 +37,7 @@ constexpr int64_t packed_expert_bytes(int64_t n, int64_t k, bool gated) {
 struct ExpertShape {
   DType dtype = DType::bf16;             ///< of weights and activations
   int num_experts = 0;                   ///< 1 to kMaxExperts
-  int experts_per_token = 0;             ///< 1 to min(kMaxExpertsPerToken, num_experts)
+  int experts_per_token = 0;             ///< 1 to min(kMaxExpertsPerToken, num_experts + identity_experts)
   int64_t hidden = 0, intermediate = 0;  ///< multiples of 8 if 16-bit
 };
 
@@ -68,8 +68,11 @@ struct ExpertsParams {
   ExpertMatrices gate_up;          ///< n = 2 * intermediate, k = hidden
   ExpertMatrices down;             ///< n = hidden, k = intermediate
   Activation f = Activation::silu;
-  float limit = 0.0f;            ///< as in GatedParams
-  bool scales_input = false;     ///< a weight multiplies its expert's input instead of its output
+  float limit = 0.0f;         ///< as in GatedParams
+  bool scales_input = false;  ///< a weight multiplies its expert's input instead of its output
+  /// Ids from num_experts on whose output is their input; out_dtype is then shape.dtype. Not with
+  /// scales_input.
+  int identity_experts = 0;
   const void* shared = nullptr;  ///< [T, hidden]: what the shared MLP computed; null = none. May be `out`
   DType shared_dtype = DType::f32;
   int64_t shared_stride = 0;

@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kGroupThreads) group_kernel(const __grid_const
 }
 
 constexpr int kCombineThreads = 256;
+constexpr int kOwnInput = -2;  ///< in place of a position: the expert's output is its input
 
 /// Position of a pair among few; -1 where its expert's id is out of range.
 __device__ int direct_position(const Grouping& groups, int pair, int id) {
@@ -82,8 +83,10 @@ __global__ void __launch_bounds__(kCombineThreads)
     for (int j = 0; j < k; ++j)
       place += ids[j] < id || (ids[j] == id && j < thread);
     const int64_t pair = row * k + thread;
-    position[place] =
-        kDirect ? direct_position(p.groups, static_cast<int>(pair), id) : p.groups.position[pair];
+    const int beyond = id - p.groups.num_experts;
+    position[place] = beyond >= 0 && beyond < p.identity_experts ? kOwnInput
+                      : kDirect ? direct_position(p.groups, static_cast<int>(pair), id)
+                                : p.groups.position[pair];
     weight[place] = p.weights == nullptr ? 1.0f : p.weights[row * k + thread];
   }
   __syncthreads();
@@ -94,14 +97,24 @@ __global__ void __launch_bounds__(kCombineThreads)
     Four sum;
     if (p.shared != nullptr)
       sum = load_four<kAligned>(static_cast<const Shared*>(p.shared) + row * p.shared_stride, at, p.hidden);
+    int own = 0;  // the last ones, by their ids, unless an id is out of range
+    while (own < k && position[k - 1 - own] == kOwnInput)
+      ++own;
 #pragma unroll 4
-    for (int j = 0; j < k; ++j) {
+    for (int j = 0; j < k - own; ++j) {
       const int from = position[j];
       const Four v =
           load_four<kAligned>(p.results + static_cast<int64_t>(max(from, 0)) * p.hidden, at, p.hidden);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         sum.x[i] = fmaf(from < 0 ? __int_as_float(0x7fc00000) : weight[j], v.x[i], sum.x[i]);
+    }
+    if (own > 0) {
+      const Four v = load_four<kAligned>(static_cast<const Out*>(p.x) + row * p.x_stride, at, p.hidden);
+      for (int j = k - own; j < k; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          sum.x[i] = fmaf(weight[j], v.x[i], sum.x[i]);
     }
     store_four<kAligned>(static_cast<Out*>(p.out) + row * p.out_stride, at, p.hidden, sum);
   };
@@ -124,7 +137,8 @@ Status launch_combine(const CombineParams& p, cudaStream_t stream) {
   const int chunks = (p.hidden + 4 * kCombineThreads - 1) / (4 * kCombineThreads);
   const bool aligned = by_four(p.results, DType::f32, p.hidden, p.hidden) &&
                        by_four(p.out, p.out_dtype, p.out_stride, p.hidden) &&
-                       by_four(p.shared, p.shared_dtype, p.shared_stride, p.hidden);
+                       by_four(p.shared, p.shared_dtype, p.shared_stride, p.hidden) &&
+                       by_four(p.x, p.out_dtype, p.x_stride, p.hidden);
   with_type(p.out_dtype, [&](auto tag) {
     using Out = typename decltype(tag)::type;
     const auto choose = [&](auto direct) {

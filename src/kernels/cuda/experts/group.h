@@ -16,6 +16,9 @@ struct CombineParams {
   const void* shared = nullptr;    ///< [rows, hidden] or null
   DType shared_dtype = DType::f32;
   int64_t shared_stride = 0;
+  const void* x = nullptr;  ///< [rows, hidden] of out_dtype: the output of identity experts
+  int64_t x_stride = 0;
+  int identity_experts = 0;  ///< ids from groups.num_experts on
   void* out = nullptr;
   DType out_dtype = DType::bf16;
   int64_t out_stride = 0;
