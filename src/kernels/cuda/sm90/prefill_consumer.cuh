@@ -86,8 +86,11 @@ class PrefillConsumer {
   template <bool kInterior>
   FOVEA_DEVICE bool step(Scores& s, Output& o, Query& q, Packed& p) {
     const bool ends = !kInterior && is_last();
+    RingPosition<P::kStages> v;
+    if (P::kOwnPace) v = values_position();
     bool more = true;
     if (ends) {
+      skip_hidden_tiles();
       ++work_tile_count_;
       more = next_work_tile();
       if (more) {
@@ -95,7 +98,7 @@ class PrefillConsumer {
         load_query_registers(q);
       }
     }
-    const RingPosition<P::kStages> v = values_position();
+    if (!P::kOwnPace) v = values_position();
     if (!kOrdered) mbarrier_wait(shared_.values_full(v.slot), v.phase);
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     fence_cp_async_writes();
@@ -161,9 +164,28 @@ class PrefillConsumer {
     key0_ = item.key_first;
     key_last_ = item.key_last;
     unmasked_ = keys_of_all_rows(a_.p, item, item.row_first + index_ * 64);
+    if constexpr (P::kOwnPace) {
+      // No more than the ring holds beside the values of the tile before, which are released after them.
+      const int last = keys_of_row(a_.p, item, item.row_first + index_ * 64 + 63).last;
+      hidden_ = min(max(key_last_ - max(last, key0_ + 1), 0) / P::kTileKeys, P::kStages - 1);
+      key_last_ -= hidden_ * P::kTileKeys;
+    }
     if constexpr (kHeadScales)
       scale_ = a_.scale *
                head_scale(a_.p.kv, a_.p.kv.k_scales, work_tiles_[work_tile_count_ % P::kWorkTileStages].head);
+  }
+  /// Releases the key tiles of the work tile that no row of this consumer sees.
+  FOVEA_DEVICE void skip_hidden_tiles() {
+    if constexpr (P::kOwnPace) {
+      for (int i = 0; i < hidden_; ++i) {
+        const uint32_t keys = shared_.keys_full(k_.slot), values = shared_.values_full(k_.slot);
+        mbarrier_wait(keys, k_.phase);  // an earlier arrival would count for the tile before in this slot
+        if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(keys));
+        mbarrier_wait(values, k_.phase);
+        if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(values));
+        k_.next();
+      }
+    }
   }
   /// This thread's first row of the work tile; its second row is 8 further.
   FOVEA_DEVICE int row() const {
@@ -203,8 +225,11 @@ class PrefillConsumer {
 
   FOVEA_DEVICE bool is_last() const { return key0_ + P::kTileKeys >= key_last_; }
   FOVEA_DEVICE uint32_t query_slot() const { return work_tile_count_ % P::kQueryStages; }
+  FOVEA_DEVICE uint32_t query_full() const {
+    return shared_.query_full(query_slot(), P::kOwnPace && a_.loads.query_parts > 1 ? index_ : 0);
+  }
   FOVEA_DEVICE void wait_for_query() const {
-    mbarrier_wait(shared_.query_full(query_slot()), work_tile_count_ / P::kQueryStages & 1);
+    mbarrier_wait(query_full(), work_tile_count_ / P::kQueryStages & 1);
   }
   /// The values of a key tile are consumed one step after its keys.
   FOVEA_DEVICE RingPosition<P::kStages> values_position() const {
@@ -216,7 +241,7 @@ class PrefillConsumer {
   FOVEA_DEVICE void release_keys() const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.keys_full(k_.slot)));
     if (!kInterior && !P::kQueryInRegisters && is_last() && leader())
-      mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+      mbarrier_arrive(PrefillShared<P>::empty_of(query_full()));
   }
   FOVEA_DEVICE void release_values(uint32_t slot) const {
     if (leader()) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.values_full(slot)));
@@ -233,7 +258,7 @@ class PrefillConsumer {
       for (uint32_t i = 0; i < P::kD / 16; ++i)
         ldmatrix_x4(q[i], from + i / 4 * P::kQPanelBytes + (((i % 4 * 2 + chunk) ^ (row % 8)) * 16));
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(PrefillShared<P>::empty_of(shared_.query_full(query_slot())));
+      if (lane == 0) mbarrier_arrive(PrefillShared<P>::empty_of(query_full()));
     }
   }
 
@@ -312,7 +337,8 @@ class PrefillConsumer {
   const PrefillShared<P> shared_;
   const PrefillWorkTile* const work_tiles_;
   const int index_;
-  int key0_ = 0, key_last_ = 0;
+  int key0_ = 0, key_last_ = 0;  ///< without hidden tiles
+  int hidden_ = 0;
   KeyInterval unmasked_{0, 0};  ///< the keys that all rows of this warpgroup see
   SoftmaxState softmax_;
   float scale_ = 0;  ///< PrefillParams::scale for the work tile's head, where heads may have scales

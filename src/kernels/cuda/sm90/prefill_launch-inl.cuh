@@ -76,9 +76,13 @@ Status fill_params(const AttentionParams& p, PrefillParams& a) {
   a.loads.tma_box_keys = tma_box_keys(p.kv, P::kTileKeys, heads);
   a.loads.kv_by_tma = a.loads.tma_box_keys > 0;
   a.loads.warps = a.loads.tma_box_keys * 2 > P::kTileKeys ? 1 : 4;
+  if (P::kOwnPace && a.loads.query_by_tma) {
+    if (64 % group == 0) a.loads.query_parts = P::kConsumers;
+    a.loads.query_warp = a.loads.kv_by_tma && a.loads.warps == 1 ? 1 : 0;
+  }
   a.section_keys = kSectionBytes / ((P::kD + P::kDv) * 2);
   if (a.loads.query_by_tma) {
-    const auto tokens = static_cast<uint32_t>(P::kRows / group);
+    const auto tokens = static_cast<uint32_t>(P::kRows / a.loads.query_parts / group);
     // The number of rows is not needed: TMA boxes lie within a sequence's rows.
     FOVEA_RETURN_IF_ERROR(encode_tensor_map(
         {type,

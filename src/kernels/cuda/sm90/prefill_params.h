@@ -8,8 +8,13 @@ namespace fovea::cuda::sm90 {
 
 /// How Q, K and V reach shared memory; constant for a launch. No bit of a result depends on it.
 struct PrefillLoads {
-  /// Q by one TMA box {64 dims, G heads, rows / G tokens} per panel; else by cp.async.
+  /// Q by one TMA box {64 dims, G heads, rows / G tokens} per panel and part; else by cp.async.
   bool query_by_tma = false;
+  /// Parts of a work tile's queries that have barriers of their own: the rows of each consumer, or all.
+  int query_parts = 1;
+  /// The producer warp that loads queries. If it isn't one of those that load keys, a consumer need not wait
+  /// for the others' last scores of a work tile.
+  int query_warp = 0;
   /// K and V by TMA boxes {64 dims, tma_box_keys keys}; else by cp.async, row by row.
   bool kv_by_tma = false;
   int tma_box_keys = 0;  ///< divides the keys of a tile and the page size

@@ -35,7 +35,8 @@ using Prefill192 = PrefillPolicy<PrefillShape{.head_dim = 192,
                                               .tile_keys = 80,
                                               .stages = 3,
                                               .query_stages = 1,
-                                              .delayed_store = true},
+                                              .delayed_store = true,
+                                              .own_pace = true},
                                  T>;
 template <class T>
 using Prefill256 = PrefillPolicy<PrefillShape{.head_dim = 256,

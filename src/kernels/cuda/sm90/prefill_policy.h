@@ -59,6 +59,10 @@ struct PrefillShape {
   /// O of a work tile is stored while the second scores of the next one are in flight. It keeps their
   /// registers.
   bool delayed_store = false;
+  /// Each consumer goes on to the next work tile by itself: it leaves out the last key tiles if its own rows
+  /// see none of their keys, and the queries of its rows are loaded as soon as it needs no others. The more
+  /// tokens a work tile has (the fewer heads a group), the more that is worth under a causal mask.
+  bool own_pace = false;
 };
 
 template <PrefillShape kShape, class Query>
@@ -77,6 +81,11 @@ struct PrefillPolicy {
   static constexpr bool kPingPong = kShape.ping_pong;
   static constexpr bool kQueryInRegisters = kShape.query_in_registers;
   static constexpr bool kDelayedStore = kShape.delayed_store;
+  static constexpr bool kOwnPace = kShape.own_pace;
+  static_assert(!(kOwnPace && (kPingPong || kShape.head_dim == 128)),
+                "consumers that alternate keep one pace");
+  /// The most parts of a work tile's queries that have barriers of their own.
+  static constexpr int kQueryParts = kOwnPace ? kConsumers : 1;
   /// Registers per thread after setmaxnreg; all warpgroups together have 512. Consumers need them for the
   /// accumulators of S and O, for P and for Q.
   static constexpr int kHeldRegisters =
@@ -104,7 +113,7 @@ struct PrefillPolicy {
   static constexpr int kSchedulerOffset =
       kWorkTilesOffset + kWorkTileStages * static_cast<int>(sizeof(PrefillWorkTile));
   static constexpr int kBarriersOffset = kSchedulerOffset + static_cast<int>(sizeof(TileSchedulerState));
-  static constexpr int kBarriers = 2 * (kQueryStages + 2 * kStages + kWorkTileStages) + 1;
+  static constexpr int kBarriers = 2 * (kQueryStages * kQueryParts + 2 * kStages + kWorkTileStages) + 1;
   /// 1024 more, as the dynamic shared memory of a CTA is aligned to 16 bytes only.
   static constexpr int kSharedBytes = kBarriersOffset + kBarriers * 8 + 1024;
   static_assert(kSharedBytes <= kMaxSharedBytes);

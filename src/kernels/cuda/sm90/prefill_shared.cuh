@@ -23,8 +23,13 @@ struct PrefillShared {
     return base + P::kScalesOffset + (tile.phase * P::kStages + tile.slot) * P::kScaleBytes;
   }
   FOVEA_DEVICE uint32_t barriers() const { return base + P::kBarriersOffset; }
-  FOVEA_DEVICE uint32_t query_full(uint32_t slot) const { return barriers() + slot * 16; }
-  FOVEA_DEVICE uint32_t keys_full(uint32_t slot) const { return query_full(P::kQueryStages + slot); }
+  /// `part`: of PrefillLoads::query_parts.
+  FOVEA_DEVICE uint32_t query_full(uint32_t slot, int part) const {
+    return barriers() + (slot * P::kQueryParts + static_cast<uint32_t>(part)) * 16;
+  }
+  FOVEA_DEVICE uint32_t keys_full(uint32_t slot) const {
+    return barriers() + (P::kQueryStages * P::kQueryParts + slot) * 16;
+  }
   FOVEA_DEVICE uint32_t values_full(uint32_t slot) const { return keys_full(P::kStages + slot); }
   FOVEA_DEVICE uint32_t work_tile_full(uint32_t slot) const { return values_full(P::kStages + slot); }
   /// The producer's own barrier, for a tile that it modifies before consumers may read it.
@@ -36,10 +41,13 @@ struct PrefillShared {
     const uint32_t warps = static_cast<uint32_t>(loads.warps);
     // TMA: one lane of each warp announces the bytes. cp.async: each thread arrives when its copies are done.
     const uint32_t loaders = loads.kv_by_tma ? warps : 128;
-    for (uint32_t i = 0; i < P::kQueryStages; ++i) {
-      mbarrier_init(query_full(i), loads.query_by_tma ? 1 : warps);
-      mbarrier_init(empty_of(query_full(i)), P::kConsumers * (P::kQueryInRegisters ? 4 : 1));
-    }
+    const int parts = P::kOwnPace ? loads.query_parts : 1;
+    const uint32_t readers = parts > 1 ? 1 : P::kConsumers;
+    for (uint32_t i = 0; i < P::kQueryStages; ++i)
+      for (int part = 0; part < parts; ++part) {
+        mbarrier_init(query_full(i, part), loads.query_by_tma ? 1 : warps);
+        mbarrier_init(empty_of(query_full(i, part)), readers * (P::kQueryInRegisters ? 4 : 1));
+      }
     for (uint32_t i = 0; i < P::kStages; ++i) {
       mbarrier_init(keys_full(i), loaders);
       mbarrier_init(empty_of(keys_full(i)), P::kConsumers);
@@ -48,7 +56,8 @@ struct PrefillShared {
     }
     for (uint32_t i = 0; i < P::kWorkTileStages; ++i) {
       mbarrier_init(work_tile_full(i), 1);
-      mbarrier_init(empty_of(work_tile_full(i)), 4 * P::kConsumers + warps - 1);
+      mbarrier_init(empty_of(work_tile_full(i)),
+                    4 * P::kConsumers + warps - 1 + (P::kOwnPace && loads.query_warp > 0 ? 1 : 0));
     }
     mbarrier_init(raw_full(), warps);
     mbarrier_init_fence();
