@@ -94,9 +94,9 @@ compile_cuda() {
 check_memory() {
   CC=clang-19 CXX=clang++-19 build build/asan all -DCMAKE_BUILD_TYPE=Debug -DFOVEA_UNITY=ON -DFOVEA_FUZZ=ON -DFOVEA_SANITIZE=address,undefined \
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
-  # These start the program hundreds of times; the engine's tests, launch_test and conformance_test run the same code in
-  # one process.
-  run_tests build/asan -E '^(cli_commands|cli_launch_lines|cli_conformance)$'
+  # These start the program hundreds of times; the engine's tests, golden_test, launch_test and conformance_test run the same
+  # code in one process.
+  run_tests build/asan -E '^cli_(commands|completion|conformance|families|help|launch_lines)$'
 }
 
 check_threads() {

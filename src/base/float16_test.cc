@@ -60,7 +60,7 @@ std::vector<float> interesting_floats() {
         values.push_back(w);
   }
   std::mt19937 random(1);
-  for (int i = 0; i < 1000000; ++i) {
+  for (int i = 0; i < 100000; ++i) {
     const auto v = std::bit_cast<float>(static_cast<uint32_t>(random()));
     if (!std::isnan(v)) values.push_back(v);
   }

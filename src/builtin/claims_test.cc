@@ -55,12 +55,18 @@ int claimed(const Row& row, int head_dim, int group) {
   return count;
 }
 
+#ifdef FOVEA_SANITIZED
+constexpr int kStep = 7;  // sizes of every remainder modulo 8
+#else
+constexpr int kStep = 1;
+#endif
+
 TEST(CudaClaims, EveryTypeAndHeadSizeOfARowHasAKernel) {
   EXPECT_GE(rows().size(), 6u);
   for (const Row& row : rows()) {
     const bool mla = row.info->capability.features.has(Feature::mla);
     for (const int group : {1, 8})
-      for (int d = mla ? 9 : 1; d <= 584; ++d)
+      for (int d = mla ? 9 : 1; d <= 584; d += kStep)
         claimed(row, d, group);
     EXPECT_GT(claimed(row, mla ? 576 : 64, 1), 0) << row.info->label();
   }

@@ -30,9 +30,9 @@ std::pair<uint64_t, uint64_t> seeds(uint64_t count) {
 
 constexpr uint64_t kSeeds = 400;
 #ifdef FOVEA_SANITIZED
-constexpr uint64_t kRunSeeds = kSeeds / 8, kIsaSeeds = 25;
+constexpr uint64_t kRunSeeds = kSeeds / 12, kIsaSeeds = 12;
 #else
-constexpr uint64_t kRunSeeds = kSeeds, kIsaSeeds = 100;
+constexpr uint64_t kRunSeeds = kSeeds / 2, kIsaSeeds = 60;
 #endif
 
 AttentionSpec plain_spec(int heads, int kv_heads, int head_dim) {
