@@ -14,8 +14,9 @@ BackendRegistry without_mla_prefill(const BackendRegistry& registry) {
 std::vector<std::string> drop_mla_prefill(AttentionConfig& config) {
   std::vector<std::string> warnings;
   for (const std::string_view key : mla_prefill_keys(config))
-    warnings.push_back(std::string(key) +
-                       " has no effect: latent attention runs absorbed in both phases, by one backend");
+    warnings.push_back(
+        std::string(key) +
+        " has no effect: on a GPU latent attention runs absorbed in both phases, by one backend");
   config.mla_prefill_backend = {};
   config.use_trtllm_ragged_deepseek_prefill.reset();
   config.disable_flashinfer_prefill.reset();

@@ -30,9 +30,10 @@ constexpr Switch kSwitches[] = {
     {"use_cudnn_prefill", &AttentionConfig::use_cudnn_prefill, true, "CUDNN"},
 };
 
-/// vLLM uses these only on request.
+/// vLLM uses the first two only on request. On CPUs absorbed attention gives prefill and decode the same
+/// bits, which expanded keys don't.
 bool off_by_default(const BackendInfo& row) {
-  return is_called(row, "FLASHINFER") || is_called(row, "CUDNN");
+  return is_called(row, "FLASHINFER") || is_called(row, "CUDNN") || is_called(row, "CPU_ATTN");
 }
 
 struct Preference {
@@ -210,10 +211,11 @@ Result<bool> is_for_both(const BackendRequest& request, const BackendInfo* decod
   return named.version.row == decoder;
 }
 
-/// Whether some MLA prefill backend runs on this kind of device; else MLA backends prefill themselves.
+/// Whether some MLA prefill backend runs on this kind of device without being asked for; else MLA backends
+/// prefill themselves.
 bool has_mla_prefill(const SelectionContext& context) {
   return std::ranges::any_of(context.registry.mla_prefill(), [&](const Entry& entry) {
-    return entry.info->capability.device == context.device.kind;
+    return entry.info->capability.device == context.device.kind && !off_by_default(*entry.info);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "attention/mla_prefill.h"
 #include "base/check.h"
 #include "fovea/attention.h"
 
@@ -78,6 +79,8 @@ Result<PhasedAttention> PhasedAttention::create(const KindSelection& selection,
                                                 const BackendRegistry& registry) {
   const auto make = [&](const PhaseSelection& phase) -> Result<std::unique_ptr<AttentionBackend>> {
     const BackendRegistry::Entry* entry = registry.find(*phase.backend);
+    for (const BackendRegistry::Entry& prefill : registry.mla_prefill())
+      if (prefill.info == phase.backend) entry = &prefill;
     if (entry == nullptr || !entry->create)
       return unsupported("attention backend " + std::string(phase.backend->name) + " is not in this build");
     return entry->create();
@@ -85,7 +88,9 @@ Result<PhasedAttention> PhasedAttention::create(const KindSelection& selection,
   FOVEA_TRY(prefill, make(selection.prefill));
   if (same_bits_across_phases(selection)) return PhasedAttention(std::move(prefill));
   FOVEA_TRY(decode, make(selection.decode));
-  return PhasedAttention(std::move(prefill), std::move(decode));
+  PhasedAttention both(std::move(prefill), std::move(decode));
+  if (is_mla_prefill(*selection.prefill.backend, registry)) both.expanded_.emplace(*both.prefill_);
+  return both;
 }
 
 PhasedAttention::PhasedAttention(std::unique_ptr<AttentionBackend> prefill,
@@ -94,10 +99,15 @@ PhasedAttention::PhasedAttention(std::unique_ptr<AttentionBackend> prefill,
   FOVEA_CHECK(prefill_ != nullptr);
 }
 
+Result<size_t> PhasedAttention::prefill_workspace_bytes(const AttentionSpec& spec,
+                                                        const AttentionLimits& limits) const {
+  return expanded_ ? expanded_->workspace_bytes(spec, limits) : prefill_->workspace_bytes(spec, limits);
+}
+
 Result<size_t> PhasedAttention::decode_workspace_offset(const AttentionSpec& spec,
                                                         const AttentionLimits& limits) const {
   if (!decode_) return size_t{0};
-  FOVEA_TRY(bytes, prefill_->workspace_bytes(spec, limits));
+  FOVEA_TRY(bytes, prefill_workspace_bytes(spec, limits));
   return align_up(bytes);
 }
 
@@ -115,6 +125,7 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
   FOVEA_CHECK(0 <= decodes && decodes <= seqs);
   extend_plan_.reset();
   decode_plan_.reset();
+  if (expanded_) expanded_->clear();
   decode_rows_ = 0;
   spec_ = spec;
   if (!meta.q_offsets.empty() || seqs > 0)
@@ -149,10 +160,11 @@ Status PhasedAttention::plan(const AttentionSpec& spec, const AttentionLimits& l
     part.q_offsets = mixed ? split.prefill_offsets : meta.q_offsets;
     if (mixed) decode_rows_ = split.decode_rows;
     if (mixed && meta.tokens >= 0) part.tokens = meta.tokens - split.decode_rows;
+    work(Phase::prefill) = work_of(expanded_ ? unabsorbed_spec(spec) : spec, split, decodes, seqs);
+    if (expanded_) return expanded_->plan(spec, limits, part, decode_rows_, workspace.first(offset), stream);
     FOVEA_TRY(plan,
               prefill_->plan(spec, limits, part, decode_ ? workspace.first(offset) : workspace, stream));
     extend_plan_ = std::move(plan);
-    work(Phase::prefill) = work_of(spec, split, decodes, seqs);
   }
   return {};
 }
@@ -173,6 +185,15 @@ Status PhasedAttention::forward(const AttentionArgs& args, Stream& stream) {
     return prefill_->forward_extend(*extend_plan_,
                                     decode_rows_ > 0 ? rows_from(args, spec_, decode_rows_) : args, stream);
   });
+}
+
+Status PhasedAttention::attend(const ExpandedPrefill::Block& block, const AttentionArgs& args,
+                               const ExpandedPrefill::Scratch& scratch, Stream& stream) {
+  FOVEA_CHECK(expanded_);
+  // The work is that of the layer, of which the first block is a part.
+  const AttentionWork all = &block == &expanded_->blocks().front() ? work(Phase::prefill) : AttentionWork();
+  return counted(use_[static_cast<size_t>(Phase::prefill)], all,
+                 [&] { return expanded_->attend(block, args, scratch, stream); });
 }
 
 Result<size_t> PhasedAttention::init_graph_state(Phase phase, const AttentionSpec& spec,

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "attention/expanded_prefill.h"
 #include "attention/work.h"
 #include "fovea/attention.h"
 #include "fovea/attention_backend.h"
@@ -43,6 +45,7 @@ class PhasedAttention {
   /// The backends that `selection` names, created from `registry`. A row that serves both phases is created
   /// twice if its phases differ in their bits: a mixed step is then split as for two rows, so that prefills
   /// beside a decode do not decide which kernels compute it.
+  /// A prefill of the registry's mla_prefill() makes an expanded() one.
   static Result<PhasedAttention> create(const KindSelection& selection, const BackendRegistry& registry);
 
   /// If `decode` is null, `prefill` serves both phases.
@@ -61,6 +64,15 @@ class PhasedAttention {
   /// kept by reference until the next plan().
   Status plan(const AttentionSpec& spec, const AttentionLimits& limits, const BatchMeta& meta,
               const PhaseSplit& split, Workspace workspace, Stream& stream);
+
+  /// The planned step's rows that forward() leaves out, because latent attention prefills without absorption;
+  /// null = none.
+  const ExpandedPrefill* expanded() const {
+    return expanded_ && !expanded_->blocks().empty() ? &*expanded_ : nullptr;
+  }
+  /// ExpandedPrefill::attend(), counted in use().
+  Status attend(const ExpandedPrefill::Block& block, const AttentionArgs& args,
+                const ExpandedPrefill::Scratch& scratch, Stream& stream);
 
   /// Called once per layer, after plan(). Rows and tensors as in the planned meta.
   Status forward(const AttentionArgs& args, Stream& stream);
@@ -81,6 +93,7 @@ class PhasedAttention {
   Status forward(const CapturedAttention& captured, const AttentionArgs& args, Stream& stream);
 
  private:
+  Result<size_t> prefill_workspace_bytes(const AttentionSpec& spec, const AttentionLimits& limits) const;
   Result<size_t> decode_workspace_offset(const AttentionSpec& spec, const AttentionLimits& limits) const;
   AttentionBackend& backend(Phase phase) { return phase == Phase::decode ? decode_backend() : *prefill_; }
   Result<Phase> phase_to_capture(const BatchMeta& meta, const PhaseSplit& split) const;
@@ -88,6 +101,7 @@ class PhasedAttention {
 
   std::unique_ptr<AttentionBackend> prefill_;
   std::unique_ptr<AttentionBackend> decode_;
+  std::optional<ExpandedPrefill> expanded_;  // by *prefill_
 
   AttentionSpec spec_;
   std::unique_ptr<Plan> extend_plan_;

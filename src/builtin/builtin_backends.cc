@@ -41,6 +41,7 @@ const BackendRegistry& project_backends() {
         }
       if (!served) r.add_mla_prefill(row.info, nullptr);
     }
+    r.add_mla_prefill(cpu_mla_prefill_info(), make_cpu_attn);
     return r;
   }();
   return registry;

@@ -66,7 +66,18 @@ TEST(Builtin, MlaOnACpuIsAbsorbedInBothPhases) {
     EXPECT_EQ(choice("cpu", mla_spec(), {.backend = family}), "CPU_MLA,CPU_MLA") << family;
   EXPECT_EQ(choice("cpu", mla_spec(), {.backend = "torch_native"}), "TORCH_NATIVE_MLA,TORCH_NATIVE_MLA");
   EXPECT_EQ(choice("cpu", mla_spec(), {.backend = "torch_native,CPU_MLA"}), "TORCH_NATIVE_MLA,CPU_MLA");
+  for (const char* decode : {"CPU_MLA", "TORCH_NATIVE_MLA", ""})
+    EXPECT_EQ(choice("cpu", mla_spec(), {.backend = decode, .mla_prefill_backend = "CPU_ATTN"}),
+              std::string("CPU_ATTN,") + (*decode == '\0' ? "CPU_MLA" : decode));
   AttentionSpec spec = mla_spec();
+  spec.mla_v_head_dim = 12;
+  EXPECT_THAT(refusal("cpu", spec, {.mla_prefill_backend = "CPU_ATTN"}),
+              HasSubstr("head_size not supported"));
+  spec = mla_spec();
+  spec.mask.causal = false;
+  EXPECT_THAT(refusal("cpu", spec, {.mla_prefill_backend = "CPU_ATTN"}),
+              HasSubstr("non-causal attention not supported"));
+  spec = mla_spec();
   spec.kv_dtype = KvCacheDType::fp8_e4m3;
   spec.page_size = 7;
   spec.needs = {Feature::verify};

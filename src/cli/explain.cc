@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "attention/kv_view.h"
+#include "attention/mla_prefill.h"
 #include "device/gpu.h"
 #include "fovea/attention_backend.h"
 
@@ -92,6 +93,13 @@ Result<Explanation> make_explanation(const ModelFlags& flags, const DeviceInfo& 
   if (out.device.kind == DeviceKind::cpu) config.sources["dtype"] = "activations on a CPU";
   FOVEA_TRY(selection, consider(config, out.shapes.specs, out.device, backends_or_builtin(flags.registry)));
   out.selection = std::move(selection);
+  for (const KindSelection& kind : out.selection.kinds)
+    if (const BackendInfo* prefill = kind.prefill.backend;
+        out.device.kind == DeviceKind::cuda && prefill && kind.decode.backend &&
+        is_mla_prefill(*prefill, backends_or_builtin(flags.registry)))
+      out.shapes.notes.push_back("latent attention: on a GPU the engine's prefill is absorbed, by " +
+                                 kind.decode.backend->label() + "; " + prefill->label() +
+                                 " serves callers of the attention API");
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "attention/absorbed_prefill.h"
+#include "attention/expanded_prefill.h"
+#include "attention/mla_prefill.h"
 #include "attention/selection_context.h"
 #include "base/check.h"
 #include "base/dtype_names.h"
@@ -83,7 +85,7 @@ Status EngineSetup::open(const EngineConfig& config) {
   if (model_config.kind == ModelKind::encoder)
     return unsupported(dir + ": " + model_config.architecture +
                        " is an encoder, which generates no text; use fovea embed");
-  if (model_config.mla) registry = without_mla_prefill(registry);
+  if (absorbs_prefill()) registry = without_mla_prefill(registry);
   FOVEA_RETURN_IF_ERROR(check_lora(config.lora, model_config));
   FOVEA_RETURN_IF_ERROR(choose_device(config));
   FOVEA_RETURN_IF_ERROR(choose_lengths(config));
@@ -189,7 +191,7 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
     if (std::ranges::find(info.specs, spec) == info.specs.end()) info.specs.push_back(spec);
   }
   AttentionConfig settings = config.attention;
-  if (model_config.mla) {
+  if (absorbs_prefill()) {
     for (const std::string& warning : drop_mla_prefill(settings))
       FOVEA_LOG(warning) << warning;
   }
@@ -202,6 +204,9 @@ Status EngineSetup::select_backends(const EngineConfig& config, const BackendReg
   for (AttentionSpec& spec : info.specs)
     spec = ModelRunner::resolve(spec, activations_, info.kv_dtype, info.kv_layout, selection.page_size);
   info.selection = std::move(selection);
+  for (const KindSelection& kind : info.selection.kinds)
+    if (is_mla_prefill(*kind.prefill.backend, registry))
+      model_config.mla.expanded_keys = ExpandedPrefill::kKeys;
   scheduler.phases_differ = !same_bits_across_phases(info.selection);
   scheduler.decode_rows = config.speculative.enabled() ? rows_alike(config) : 1;
   return {};

@@ -58,6 +58,8 @@ class EngineSetup {
   Status choose_device(const EngineConfig& config);
   Status choose_lengths(const EngineConfig& config);
   int rows_alike(const EngineConfig& config) const;
+  /// Whether latent attention has no other prefill than its decode backend's: it has on the CPU.
+  bool absorbs_prefill() const { return model_config.mla && device_.kind != DeviceKind::cpu; }
   Status select_backends(const EngineConfig& config, const BackendRegistry& registry);
   Status load_text(const EngineConfig& config);
   Status load_loras(const LoraConfig& config);

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "attention/kv_view.h"
+#include "attention/mla_prefill.h"
 #include "base/check.h"
 #include "profile/scopes.h"
 
@@ -63,6 +64,10 @@ Status ModelRunner::make_groups(const Selection& selection, const BackendRegistr
     group_of_.push_back(static_cast<size_t>(same - groups_.begin()));
     if (same != groups_.end()) continue;
     const KindSelection& kind = selection.of(spec);
+    if (is_mla_prefill(*kind.prefill.backend, registry) != (model_.config().mla.expanded_keys > 0))
+      return unsupported(kind.prefill.backend->label() +
+                         " prefills latent attention without absorption, for which this model's weights were "
+                         "not loaded; leave out -ac.mla_prefill_backend");
     FOVEA_TRY(attention, PhasedAttention::create(kind, registry));
     const AttentionLimits limits = limits_of(spec.type, options_);
     FOVEA_TRY(bytes, attention.workspace_bytes(spec, limits));
@@ -342,6 +347,11 @@ void ModelRunner::count_replay() {
       groups_[g].replayed.work += work;
     }
   }
+}
+
+PhasedAttention* ModelRunner::expanded(int index) {
+  PhasedAttention& attention = groups_[group_of_[static_cast<size_t>(index)]].attention;
+  return attention.expanded() ? &attention : nullptr;
 }
 
 Status ModelRunner::forward(int index, const AttentionArgs& args, Stream& stream) {

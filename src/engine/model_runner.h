@@ -102,6 +102,7 @@ class ModelRunner final : public StepAttention {
   void count_replay();
 
   Status forward(int index, const AttentionArgs& args, Stream& stream) override;
+  PhasedAttention* expanded(int index) override;
 
   /// Totals over all runs so far.
   double plan_seconds() const { return plan_seconds_; }

@@ -118,6 +118,9 @@ struct MlaConfig {
   int v_dim = 0;     ///< of a head's values
   /// Factors of the normed latents (LongCat-Flash), which their norms' weights take when they are read.
   float q_scale = 1.0f, kv_scale = 1.0f;
+  /// Prefill without absorption: positions whose keys and values are expanded at a time. 0 = it is absorbed,
+  /// as decode always is. Set by the engine, before the weights are read.
+  int expanded_keys = 0;
 
   explicit operator bool() const { return kv_rank > 0; }
   int qk_dim() const { return nope_dim + rope_dim; }

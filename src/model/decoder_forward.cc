@@ -5,7 +5,10 @@
 #include <cmath>
 #include <utility>
 
+#include "attention/phased.h"
 #include "base/check.h"
+#include "ops/heads.h"
+#include "tensor/device.h"
 
 namespace fovea {
 namespace {
@@ -67,7 +70,8 @@ class Forward {
       q_.at_layer(static_cast<int>(i));
       keep_hidden(static_cast<int>(i), x_);
       if (layer.latent)
-        latent_attention(*layer.latent, static_cast<int>(i), input, last);
+        c_.mla.expanded_keys > 0 ? expanded_attention(*layer.latent, static_cast<int>(i), input, last)
+                                 : latent_attention(*layer.latent, static_cast<int>(i), input, last);
       else
         attention(layer.attention, static_cast<int>(i), input, last);
       input = add_branch(layer.attention_output_norm, layer.mlp_input_norm);
@@ -209,19 +213,9 @@ class Forward {
     {
       const Arena::Scope inner(arena_);
       const Tensor absorbed = activations(count * m.record());
-      absorb(a, layer, input, heads_of(absorbed, m.record()));
+      absorb(a, layer, input, heads_of(absorbed, m.record()), rows_);
       q_.call([&](Stream& stream) {
-        AttentionArgs args;
-        args.q = absorbed.data;
-        args.q_row_stride = absorbed.stride(0);
-        args.out = latent.data;
-        args.out_row_stride = latent.stride(0);
-        args.kv = step_.kv->layer(layer);
-        if (chosen_) {
-          args.chosen = chosen_.as<int32_t>();
-          args.chosen_row_stride = chosen_.stride(0);
-        }
-        return step_.attention->forward(layer, args, stream);
+        return step_.attention->forward(layer, latent_args(layer, absorbed, latent), stream);
       });
     }
     if (last) latent = keep_logit_rows(latent);
@@ -230,9 +224,95 @@ class Forward {
     linear(a.out, layer, LoraSite::o, heads, branch_, "o");
   }
 
-  /// Writes the step's records, and the queries as they meet records: `absorbed` [rows, heads, record].
-  void absorb(const PlacedLatent& a, int layer, const Tensor& input, const Tensor& absorbed) {
+  /// The same where prefills are not absorbed: the step's first rows decode, the others attend to keys and
+  /// values of every head, which are expanded from the cache block by block.
+  void expanded_attention(const PlacedLatent& a, int layer, const Tensor& input, bool last) {
     const Arena::Scope scope(arena_);
+    const MlaConfig& m = c_.mla;
+    const int64_t count = c_.num_heads;
+    PhasedAttention* expanded = q_.dry() ? nullptr : step_.attention->expanded(layer);
+    const int64_t decodes = expanded != nullptr ? expanded->expanded()->first_row() : rows_;
+    Tensor heads = activations(count * m.v_dim);
+    {
+      const Arena::Scope inner(arena_);
+      const Tensor absorbed = activations(count * m.record());
+      const Tensor queries = absorb(a, layer, input, heads_of(absorbed, m.record()), decodes);
+      if (decodes > 0) {
+        const Arena::Scope absorbing(arena_);
+        const Tensor latent = activations(count * m.kv_rank);
+        q_.call([&](Stream& stream) {
+          return step_.attention->forward(layer, latent_args(layer, absorbed, latent), stream);
+        });
+        q_.head_linear(a.value_up, heads_of(latent, m.kv_rank).first_rows(decodes),
+                       heads_of(heads, m.v_dim).first_rows(decodes), "value_up");
+      }
+      if (q_.dry() || expanded != nullptr) expand(a, layer, queries, heads, expanded);
+    }
+    if (last) heads = keep_logit_rows(heads);
+    linear(a.out, layer, LoraSite::o, heads, branch_, "o");
+  }
+
+  /// The prefill rows of expanded_attention(): `queries` [rows, heads, qk_dim], rotated, to `heads`.
+  void expand(const PlacedLatent& a, int layer, const Tensor& queries, const Tensor& heads,
+              PhasedAttention* attention) {
+    const Arena::Scope scope(arena_);
+    const MlaConfig& m = c_.mla;
+    const int64_t count = c_.num_heads, keys = m.expanded_keys;
+    const Tensor latents = take_rows(q_.activations(), keys, m.kv_rank);
+    const Tensor k = heads_of(take_rows(q_.activations(), keys, count * m.qk_dim()), m.qk_dim());
+    const Tensor v = heads_of(take_rows(q_.activations(), keys, count * m.v_dim), m.v_dim);
+    const Tensor part = f32_rows(count * m.v_dim), lse = f32_rows(count), part_lse = f32_rows(count);
+    if (attention == nullptr) return;  // a dry run
+    for (const ExpandedPrefill::Block& block : attention->expanded()->blocks()) {
+      const auto n = static_cast<int64_t>(block.slots.size());
+      const Tensor block_k = k.first_rows(n), block_v = v.first_rows(n), latent = latents.first_rows(n);
+      const Tensor slots = host_tensor(std::span<const int64_t>(block.slots));
+      q_.read_records(step_.kv->layer(layer), slots, latent, block_k.slice(2, m.nope_dim, m.rope_dim));
+      Tensor shared = heads_of(latent, m.kv_rank);  // each head's is the same
+      shared.shape[1] = count;
+      shared.strides[1] = 0;
+      q_.head_linear(a.key_down, shared, block_k.slice(2, 0, m.nope_dim), "key_down");
+      q_.head_linear(a.value_up, shared, block_v, "value_up");
+      q_.call([&](Stream& stream) {
+        AttentionArgs args;
+        args.q = queries.data;
+        args.q_row_stride = queries.stride(0);
+        args.q_head_stride = queries.stride(1);
+        args.out = heads.data;
+        args.out_row_stride = heads.stride(0);
+        args.lse = lse.as<float>();
+        args.kv.k = block_k.data;
+        args.kv.v = block_v.data;
+        args.kv.num_pages = n;
+        args.kv.k_page_stride = block_k.stride(0);
+        args.kv.k_head_stride = block_k.stride(1);
+        args.kv.v_page_stride = block_v.stride(0);
+        args.kv.v_head_stride = block_v.stride(1);
+        const profile::Op op(stream, "attention", layer, [] { return profile::OpWork(); });
+        return attention->attend(block, args, {part.as<float>(), part_lse.as<float>()}, stream);
+      });
+    }
+  }
+
+  AttentionArgs latent_args(int layer, const Tensor& absorbed, const Tensor& latent) const {
+    AttentionArgs args;
+    args.q = absorbed.data;
+    args.q_row_stride = absorbed.stride(0);
+    args.out = latent.data;
+    args.out_row_stride = latent.stride(0);
+    args.kv = step_.kv->layer(layer);
+    if (chosen_) {
+      args.chosen = chosen_.as<int32_t>();
+      args.chosen_row_stride = chosen_.stride(0);
+    }
+    return args;
+  }
+
+  /// Writes the step's records, and the first `count` queries as they meet records: `absorbed` [rows, heads,
+  /// record]. Returns the queries [rows, heads, qk_dim] in memory of the caller's scope, those after `count`
+  /// rotated.
+  Tensor absorb(const PlacedLatent& a, int layer, const Tensor& input, const Tensor& absorbed,
+                int64_t count) {
     const MlaConfig& m = c_.mla;
     const Tensor down = activations(a.down.n);
     linear(a.down, layer, LoraSite::qkv, input, down, "qkv");
@@ -246,7 +326,9 @@ class Forward {
       queries = up;
     }
     queries = heads_of(queries, m.qk_dim());
-    q_.head_linear(a.key_up, queries.slice(2, 0, m.nope_dim), absorbed.slice(2, 0, m.kv_rank), "key_up");
+    if (count > 0)
+      q_.head_linear(a.key_up, queries.slice(2, 0, m.nope_dim).first_rows(count),
+                     absorbed.slice(2, 0, m.kv_rank).first_rows(count), "key_up");
     LatentInput in;
     in.q = queries;
     in.absorbed = absorbed;
@@ -256,6 +338,13 @@ class Forward {
     in.slots = step_.slots;
     if (step_.kv) in.kv = step_.kv->layer(layer);
     q_.latent_append(in);
+    for (int64_t h = 0; count < rows_ && h < c_.num_heads; ++h) {
+      const auto rotated = [&](const Tensor& t, int64_t part) {
+        return head_of(t.slice(0, count, rows_ - count).slice(2, part, m.rope_dim), h);
+      };
+      q_.cast(rotated(absorbed, m.kv_rank), rotated(queries, m.nope_dim));
+    }
+    return queries;
   }
 
   /// Lists the keys that the rows see, for this layer and those after it without an indexer. `latent`: of the

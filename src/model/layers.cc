@@ -50,7 +50,7 @@ AttentionBlock read_attention(const std::string& prefix, const ModelConfig& conf
 
 int64_t LatentBlock::bytes() const {
   int64_t bytes = down.bytes() + q_norm.bytes() + q_up.bytes() + kv_norm.bytes() + out.bytes();
-  for (const auto* heads : {&key_up, &value_up})
+  for (const auto* heads : {&key_up, &value_up, &key_down})
     for (const Linear& head : *heads)
       bytes += head.bytes();
   return bytes + (indexer ? indexer->bytes() : 0);
@@ -104,10 +104,13 @@ LatentBlock read_latent(const std::string& prefix, const ModelConfig& c, WeightR
     cuts.push_back({h * rows, m.nope_dim, true});
   for (int64_t h = 0; h < heads; ++h)
     cuts.push_back({h * rows + m.nope_dim, m.v_dim, false});
+  for (int64_t h = 0; m.expanded_keys > 0 && h < heads; ++h)
+    cuts.push_back({h * rows, m.nope_dim, false});
   std::vector<Linear> parts = reader.cuts(prefix + "kv_b_proj.weight", heads * rows, m.kv_rank, cuts);
-  const auto middle = parts.begin() + heads;
+  const auto middle = parts.begin() + heads, end = middle + heads;
   block.key_up.assign(std::make_move_iterator(parts.begin()), std::make_move_iterator(middle));
-  block.value_up.assign(std::make_move_iterator(middle), std::make_move_iterator(parts.end()));
+  block.value_up.assign(std::make_move_iterator(middle), std::make_move_iterator(end));
+  block.key_down.assign(std::make_move_iterator(end), std::make_move_iterator(parts.end()));
   block.out = reader.fused(prefix, {{"o_proj", c.hidden_size}}, heads * m.v_dim, c.o_bias);
   if (indexer) block.indexer = read_indexer(prefix + "indexer.", c, reader);
   return block;

@@ -62,6 +62,8 @@ struct LatentBlock {
   Norm kv_norm;                  ///< [kv_rank]
   std::vector<Linear> key_up;    ///< [heads] of [kv_rank, nope_dim]: queries into the latent's space
   std::vector<Linear> value_up;  ///< [heads] of [v_dim, kv_rank]
+  /// [heads] of [nope_dim, kv_rank]: latents into keys; empty without MlaConfig::expanded_keys.
+  std::vector<Linear> key_down;
   Linear out;
   std::optional<IndexerBlock> indexer;
 

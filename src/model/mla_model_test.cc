@@ -176,6 +176,45 @@ TEST_P(MlaModel, MatchesTheUnabsorbedDefinition) {
   EXPECT_GT(spread, 1.0);  // otherwise the comparison is meaningless
 }
 
+// Prefill without absorption. More positions than are expanded at a time, in chunks that begin in any block,
+// beside decodes and other prefills; bits are a row's own as long as a prefill computes it.
+TEST_P(MlaModel, ExpandedPrefillMatchesAndHasBitsOfItsOwn) {
+  if (config_.sparse) GTEST_SKIP() << "its prefill is absorbed";
+  config_.mla.expanded_keys = ExpandedPrefill::kKeys;
+  constexpr size_t kLong = ExpandedPrefill::kKeys + 40;
+  std::mt19937 rng(3);
+  while (ids_.size() < kLong)
+    ids_.push_back(static_cast<int32_t>(rng() % 77));
+  const auto expected = test::MlaReference(config_, weights_).logits(ids_);
+  const auto model = load(weights_);
+  const std::vector<int32_t> other(ids_.rbegin(), ids_.rbegin() + 9);
+  std::vector<std::vector<float>> first;
+  for (const bool company : {false, true}) {
+    Runner runner = this->runner(*model, company ? 11 : 8, company ? 3 : 1);
+    size_t done = 0;
+    for (int step = 0; done < kLong; ++step) {
+      const size_t size = std::min<size_t>(company ? std::array{1, 90, 7, 201}[step % 4] : 240, kLong - done);
+      const auto at = ids_.begin() + static_cast<std::ptrdiff_t>(done);
+      std::vector<Runner::Part> parts = {{0, {at, at + static_cast<std::ptrdiff_t>(size)}}};
+      if (company) parts.insert(parts.begin(), {{1, {other[0]}}, {2, other}});
+      // A part of one row would be a decode at the front.
+      const auto logits = runner.step(parts);
+      for (size_t i = 0; i < size; ++i) {
+        const std::vector<float> got = row(logits, (company ? 10 : 0) + i);
+        for (size_t v = 0; v < got.size(); ++v) {
+          const double want = expected[(done + i) * 77 + v];
+          ASSERT_NEAR(got[v], want, kTolerance * std::max(1.0, std::fabs(want))) << "row " << done + i;
+        }
+        if (company)
+          ASSERT_EQ(got, first[done + i]) << done + i;
+        else
+          first.push_back(got);
+      }
+      done += size;
+    }
+  }
+}
+
 // The comparison above would fail if a deviation were lost.
 TEST_P(MlaModel, EveryDeviationShows) {
   const auto expected = test::MlaReference(config_, weights_).logits(ids_);

@@ -20,6 +20,7 @@
 namespace fovea {
 
 class Ops;
+class PhasedAttention;
 struct LinearWeight;
 
 /// The attention of one planned step; the model calls it once for each of its attentions. Hides the backends.
@@ -29,6 +30,9 @@ class StepAttention {
   /// `index` into attention_specs(). q [T, Hq, D] and out [T, Hq, Dv] of the step's rows, fp32 unless the
   /// spec differs. Errors: the backend's; the step has no result then.
   virtual Status forward(int index, const AttentionArgs& args, Stream& stream) = 0;
+  /// Latent attention with MlaConfig::expanded_keys: the rows that forward() leaves out, which are the step's
+  /// last; the model attends to each block in turn. Null = none.
+  virtual PhasedAttention* expanded(int /*index*/) { return nullptr; }
 };
 
 /// One step's rows, all sequences concatenated; T = token_ids.size().

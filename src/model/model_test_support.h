@@ -13,6 +13,7 @@
 
 #include "../tests/support/safetensors_writer.h"
 #include "../tests/support/temp_dir.h"
+#include "attention/phased.h"
 #include "backends/cpu_attn/cpu_attn.h"
 #include "backends/torch_native/torch_native.h"
 #include "base/check.h"
@@ -354,6 +355,48 @@ class BackendStep final : public StepAttention {
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 
+/// The same where latent attention prefills without absorption; the first sequences of the step, which have
+/// one row, decode.
+class ExpandedStep final : public StepAttention {
+ public:
+  ExpandedStep(std::unique_ptr<AttentionBackend> (*make)(), const std::vector<AttentionSpec>& specs,
+               const AttentionLimits& limits, const BatchMeta& meta, Stream& stream)
+      : workspaces_(specs.size()) {
+    const auto count = static_cast<size_t>(meta.num_seqs());
+    PhaseSplit split;
+    while (split.num_decodes < meta.num_seqs() &&
+           meta.q_offsets[static_cast<size_t>(split.num_decodes) + 1] == split.num_decodes + 1)
+      split.decode_rows = ++split.num_decodes;
+    for (size_t b = static_cast<size_t>(split.num_decodes); b <= count; ++b)
+      offsets_.push_back(meta.q_offsets[b] - split.decode_rows);
+    split.prefill_offsets = offsets_;
+    static const BackendInfo decode = make()->info(), prefill = decode;
+    BackendRegistry registry;
+    registry.add(decode, make);
+    registry.add_mla_prefill(prefill, make);
+    KindSelection kind;
+    kind.prefill.backend = &prefill;
+    kind.decode.backend = &decode;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      attention_.push_back(*PhasedAttention::create(kind, registry));
+      workspaces_[i] = AlignedArray<std::byte>(*attention_[i].workspace_bytes(specs[i], limits));
+      FOVEA_CHECK(attention_[i].plan(specs[i], limits, meta, split, workspaces_[i], stream).ok());
+    }
+  }
+  Status forward(int index, const AttentionArgs& args, Stream& stream) override {
+    return attention_[static_cast<size_t>(index)].forward(args, stream);
+  }
+  PhasedAttention* expanded(int index) override {
+    PhasedAttention& attention = attention_[static_cast<size_t>(index)];
+    return attention.expanded() ? &attention : nullptr;
+  }
+
+ private:
+  std::vector<int32_t> offsets_;
+  std::vector<AlignedArray<std::byte>> workspaces_;
+  std::vector<PhasedAttention> attention_;
+};
+
 /// Sequences in a paged KV cache; step() runs the next tokens of some of them through the model.
 class Runner {
  public:
@@ -410,9 +453,14 @@ class Runner {
     std::vector<AttentionSpec> specs = specs_;
     for (AttentionSpec& spec : specs)
       spec.page_size = page_size_;
-    BackendStep attention(backend_, specs, {16, 256, 4096, 1024}, meta, stream_);
+    const AttentionLimits limits{16, 256, 4096, 1024};
+    std::unique_ptr<StepAttention> attention;
+    if (model_.config().mla.expanded_keys > 0)
+      attention = std::make_unique<ExpandedStep>(backend_, specs, limits, meta, stream_);
+    else
+      attention = std::make_unique<BackendStep>(backend_, specs, limits, meta, stream_);
     std::vector<float> logits(rows.size() * static_cast<size_t>(model_.config().vocab_size), NAN);
-    const ForwardInput input = {ids, positions, slots, rows, &attention, cache_.get(), &meta};
+    const ForwardInput input = {ids, positions, slots, rows, attention.get(), cache_.get(), &meta};
     FOVEA_CHECK(model_.forward(input, logits.data(), stream_).ok());
     return logits;
   }

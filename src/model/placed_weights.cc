@@ -252,6 +252,7 @@ PlacedLatent place(const LatentBlock& block, WeightPlacement& placement) {
   out.kv_norm = placement.norm(block.kv_norm);
   out.key_up = heads(block.key_up);
   out.value_up = heads(block.value_up);
+  if (!block.key_down.empty()) out.key_down = heads(block.key_down);
   out.out = placement.linear(block.out);
   if (block.indexer)
     out.indexer = {placement.linear(block.indexer->queries), placement.linear(block.indexer->key),

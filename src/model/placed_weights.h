@@ -100,7 +100,7 @@ struct PlacedIndexer {
 struct PlacedLatent {
   LinearWeight down, q_up, out;
   NormWeight q_norm, kv_norm;
-  std::vector<LinearWeight> key_up, value_up;  ///< [heads] of one shape, without biases
+  std::vector<LinearWeight> key_up, value_up, key_down;  ///< [heads] of one shape, without biases
   std::optional<PlacedIndexer> indexer;
 };
 

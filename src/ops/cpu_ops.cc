@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "kernels/cache/ds_mla.h"
 #include "kernels/cache/kv_writer.h"
+#include "kernels/cache/stored_value.h"
 #include "kernels/cpu/for_rows.h"
 #include "kernels/cpu/indexer.h"
 #include "kernels/cpu/linear.h"
@@ -297,6 +298,32 @@ class CpuOps final : public Ops {
     view.v_scales = nullptr;
     write_kv(view, 1, static_cast<int>(in.record.size(1)), 0, values<int64_t>(in.slots), record, stride,
              nullptr, 0, pool);
+    return {};
+  }
+
+  Status read_records(const KvView& kv, const Tensor& slots, const Tensor& latent, const Tensor& keys,
+                      Stream& stream) override {
+    FOVEA_CHECK(kv.dtype != KvCacheDType::fp8_ds_mla);
+    const int64_t rank = latent.size(1), heads = keys.size(1), rope = keys.size(2), rows = latent.size(0);
+    const auto slot_of = values<int64_t>(slots);
+    for_rows(rows, rows * (rank + heads * rope), stream.pool(), [&](int64_t row) {
+      const int64_t id = slot_of[static_cast<size_t>(row)], page = id / kv.page_size,
+                    slot = id % kv.page_size;
+      FOVEA_CHECK(id >= 0 && page < kv.num_pages);
+      const int64_t at = page * kv.k_page_stride + slot * kv.k_slot_stride;
+      float scale = kv.k_scale;
+      if (kv.k_scales != nullptr)
+        scale *= kv.k_scales[page * kv.scale_page_stride + slot * kv.scale_slot_stride];
+      const auto read = [&](int64_t first, int64_t count, float* out) {
+        for (int64_t d = 0; d < count; ++d)
+          out[d] = stored_value(kv.k, at + first + d, kv.dtype) * scale;
+      };
+      read(0, rank, latent.as<float>() + row * latent.stride(0));
+      float* key = keys.as<float>() + row * keys.stride(0);
+      read(rank, rope, key);
+      for (int64_t h = 1; h < heads; ++h)
+        std::copy_n(key, rope, key + h * keys.stride(1));
+    });
     return {};
   }
 

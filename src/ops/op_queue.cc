@@ -214,6 +214,16 @@ void OpQueue::latent_append(const LatentInput& in) {
       [&](Stream& stream) { return ops_.latent_append(in, stream); });
 }
 
+void OpQueue::read_records(const KvView& kv, const Tensor& slots, const Tensor& latent, const Tensor& keys) {
+  FOVEA_CHECK(latent.rank == 2 && keys.rank == 3);
+  const int64_t rows = latent.size(0);
+  FOVEA_CHECK(is(slots, ElementType::i64, {rows}) && act_rows(latent, rows, latent.size(1)) &&
+              act_heads(keys, rows, keys.size(1), keys.size(2)));
+  run(
+      "read_records", [&] { return rows_work({&latent, &latent}); },
+      [&](Stream& stream) { return ops_.read_records(kv, slots, latent, keys, stream); });
+}
+
 void OpQueue::choose_keys(const IndexInput& in, const Tensor& chosen) {
   FOVEA_CHECK(in.q.rank == 3 && in.norm && in.norm.bias && in.rope && chosen.rank == 2);
   const int64_t rows = in.q.size(0), heads = in.q.size(1), dim = in.q.size(2), pairs = in.rope.cos.size(1);

@@ -55,6 +55,7 @@ class OpQueue {
                    const char* name = "head_linear");
   void norm_rope_append(const AttentionInput& input);
   void latent_append(const LatentInput& input);
+  void read_records(const KvView& kv, const Tensor& slots, const Tensor& latent, const Tensor& keys);
   void choose_keys(const IndexInput& input, const Tensor& chosen);
   void gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y);
   void logits(const LinearWeight& head, const Tensor& x, const LogitRule& rule, const Tensor& logits);

@@ -280,6 +280,12 @@ class Ops {
   /// queries' part into `absorbed`.
   virtual Status latent_append(const LatentInput& input, Stream& stream) = 0;
 
+  /// Reads records back: latent act [n, rank] of `slots` i64 [n], whose common key part goes to every head of
+  /// `keys` act [n, heads, rope]. `kv`: as in LatentInput. Only where keys are expanded, on the CPU.
+  virtual Status read_records(const KvView&, const Tensor&, const Tensor&, const Tensor&, Stream&) {
+    FOVEA_CHECK(false);
+  }
+
   /// y [R, dim] = rows ids[r] of x [T, dim], both f32 or both act; ids i32 [R]. y must not overlap x.
   virtual Status gather_rows(const Tensor& x, const Tensor& ids, const Tensor& y, Stream& stream) = 0;
 

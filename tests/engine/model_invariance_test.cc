@@ -299,6 +299,40 @@ TEST_P(ModelInvariance, PrefixHitsAndPreemption) {
   EXPECT_EQ(tight.back().ids, cold.ids);
 }
 
+/// Latent attention's prefill without absorption: prompts in more than one block of expanded keys. Generated
+/// tokens are decodes, so that all bits of an answer follow from the rules of provenance.
+TEST(ExpandedPrefill, PrefixHitsChunksAndPreemption) {
+  EngineConfig config = test::fixture_config("deepseekv2_mla4_bf16", "CPU_MLA");
+  config.attention.mla_prefill_backend = "CPU_ATTN";
+  const std::vector<int32_t> tokens = test::prompt_of(700, 5);
+  GenerateRequest request = test::greedy(tokens, 30);
+  request.last_logits = true;
+  const auto cold = test::run_one(*test::make_engine(config), request);
+  ASSERT_FALSE(cold.last.last_logits.empty());
+  config.max_batched_tokens = 90;
+  config.threads = 3;
+  auto engine = test::make_engine(config);
+  for (const int shared : {0, 3, 256, 600, 700}) {
+    std::vector<int32_t> prefix(tokens.begin(), tokens.begin() + shared);
+    prefix.push_back(7);
+    test::run_one(*engine, test::greedy(prefix, 5));
+    const auto hit = test::run_one(*engine, request);
+    EXPECT_EQ(hit.last.cached_tokens > 0, shared > 0) << shared;
+    EXPECT_EQ(hit.last.last_logits, cold.last.last_logits) << shared;
+    EXPECT_EQ(hit.ids, cold.ids);
+  }
+  config.num_pages = 260;  // of 4 tokens: little more than one such request
+  engine = test::make_engine(config);
+  std::vector<GenerateRequest> requests;
+  for (uint32_t i = 0; i < 4; ++i)
+    requests.push_back(test::greedy(test::prompt_of(40, i), 60));
+  requests.push_back(request);
+  const auto tight = test::run_all(*engine, requests);
+  EXPECT_GT(engine->stats().preemptions, 0);
+  EXPECT_EQ(tight.back().last.last_logits, cold.last.last_logits);
+  EXPECT_EQ(tight.back().ids, cold.ids);
+}
+
 std::string name_of(const testing::TestParamInfo<ModelInvariance::ParamType>& p) {
   const std::string model = std::get<0>(p.param);
   return model.substr(0, model.find('_')) + "_" + std::get<1>(p.param);

@@ -96,6 +96,7 @@ struct Setting {
   int chunk = 512;
   DType dtype = DType::f32;
   std::string model = {};  // empty = the fixture's folder
+  bool expanded = false;   // latent attention's prefill without absorption
 };
 
 std::string to_text(const Setting& setting) {
@@ -110,6 +111,7 @@ std::vector<Answer> answers(const Golden& golden, const Setting& setting) {
   config.dtype = setting.dtype;
   config.attention.backend = setting.backend;
   config.attention.page_size = setting.page_size;
+  if (setting.expanded) config.attention.mla_prefill_backend = "CPU_ATTN";
   config.max_batched_tokens = setting.chunk;
   config.num_pages = 4096 / setting.page_size;  // room for all prompts and answers of a fixture together
   config.threads = 2;
@@ -251,6 +253,45 @@ TEST_P(GoldenTest, Float32MatchesTransformers) {
   expect_exact(score, is_sparse(golden_.name));
   Table::add(golden_, "float32", score);
 }
+
+/// The fixtures with dense latent attention whose heads have sizes of CPU_ATTN.
+class ExpandedTest : public GoldenTest {};
+
+std::vector<std::string> expanded_names() {
+  std::vector<std::string> names = fixture_names();
+  std::erase_if(names, [](const std::string& name) {
+    const json config = read_json(kFixtures / name / "config.json");
+    return !config.contains("kv_lora_rank") || config.contains("index_topk");
+  });
+  return names;
+}
+
+/// Prefill without absorption: the same logits, with bits that no page or chunk size changes.
+TEST_P(ExpandedTest, Float32MatchesTransformers) {
+  Score score;
+  std::vector<Answer> first;
+  for (const int page_size : {16, 3})
+    for (const int chunk : {16, 512}) {
+      const Setting setting{"CPU_MLA", page_size, chunk, DType::f32, {}, true};
+      SCOPED_TRACE(to_text(setting));
+      const std::vector<Answer> got = answers(golden_, setting);
+      compare_all(golden_, got, score);
+      if (first.empty()) first = got;
+      ASSERT_EQ(first.size(), got.size());
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(got[i].last_logits == first[i].last_logits) << "bits depend on the page or chunk size";
+    }
+  const std::vector<Answer> absorbed = answers(golden_, {"CPU_MLA"});
+  ASSERT_EQ(first.size(), absorbed.size());
+  for (size_t i = 0; i < first.size(); ++i)
+    EXPECT_TRUE(golden_.prompts[i].ids.size() == 1 || first[i].last_logits != absorbed[i].last_logits)
+        << "it was absorbed";
+  expect_exact(score);
+  Table::add(golden_, "expanded", score);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, ExpandedTest, testing::ValuesIn(expanded_names()),
+                         [](const auto& tested) { return tested.param; });
 
 /// The fixtures with layers of two kinds.
 class TwoKindsTest : public GoldenTest {};

@@ -10,6 +10,9 @@ namespace fovea {
 const BackendInfo& cpu_attn_info();
 std::unique_ptr<AttentionBackend> make_cpu_attn();
 
+/// The row of the MLA prefill registry; make_cpu_attn() makes it.
+const BackendInfo& cpu_mla_prefill_info();
+
 const BackendInfo& cpu_mla_info();
 std::unique_ptr<AttentionBackend> make_cpu_mla();
 

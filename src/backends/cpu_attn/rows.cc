@@ -54,6 +54,18 @@ constexpr Capability cpu_mla_sparse_capability() {
   return c;
 }
 
+/// Keys and values of every head, which the engine expands from the records; see unabsorbed_spec().
+constexpr Capability cpu_mla_prefill_capability() {
+  Capability c = cpu_attn_capability();
+  c.page_sizes = IntSet::any();
+  c.types = {AttentionType::decoder};
+  c.features = {Feature::mla};
+  c.phases = {Phase::prefill};
+  c.invariance = {Invariance::run, Invariance::batch, Invariance::page_size, Invariance::prefill_chunks,
+                  Invariance::threads};
+  return c;
+}
+
 /// vLLM's row.
 const Capability& vllms_claims() {
   using namespace rows;
@@ -78,6 +90,19 @@ const BackendInfo& cpu_attn_info() {
     i.description = "Tiled kernels for AVX2 and AVX-512, split over keys and threads";
     i.documented = &vllms_claims();
     i.mla_sibling = "CPU_MLA";
+    i.families = {"cpu"};
+    return i;
+  }();
+  return info;
+}
+
+const BackendInfo& cpu_mla_prefill_info() {
+  static const BackendInfo info = [] {
+    BackendInfo i;
+    i.name = "CPU_ATTN";
+    i.aliases = {"cpu_attn"};
+    i.capability = cpu_mla_prefill_capability();
+    i.description = "MLA prefill without absorption on CPUs, by CPU_ATTN's kernels";
     i.families = {"cpu"};
     return i;
   }();
