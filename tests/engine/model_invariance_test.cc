@@ -333,6 +333,27 @@ TEST(ExpandedPrefill, PrefixHitsChunksAndPreemption) {
   EXPECT_EQ(tight.back().ids, cold.ids);
 }
 
+/// Records of every type are read back as absorbed attention reads them. Later layers may round a record to
+/// the neighbouring code.
+TEST(ExpandedPrefill, ReadsEveryTypeOfCache) {
+  for (const KvCacheDType dtype : {KvCacheDType::float32, KvCacheDType::float16, KvCacheDType::fp8_e4m3,
+                                   KvCacheDType::fp8_e5m2, KvCacheDType::int8_per_token_head}) {
+    SCOPED_TRACE(to_string(dtype));
+    EngineConfig config = test::fixture_config("deepseekv2_mla4_bf16", "CPU_MLA");
+    config.kv_cache_dtype = dtype;
+    GenerateRequest request = test::greedy(test::prompt_of(70, 5), 1);
+    request.last_logits = true;
+    const auto absorbed = test::run_one(*test::make_engine(config), request);
+    config.attention.mla_prefill_backend = "CPU_ATTN";
+    const auto expanded = test::run_one(*test::make_engine(config), request);
+    ASSERT_FALSE(absorbed.last.last_logits.empty());
+    ASSERT_EQ(expanded.last.last_logits.size(), absorbed.last.last_logits.size());
+    EXPECT_NE(expanded.last.last_logits, absorbed.last.last_logits);
+    for (size_t i = 0; i < absorbed.last.last_logits.size(); ++i)
+      ASSERT_NEAR(expanded.last.last_logits[i], absorbed.last.last_logits[i], 1e-2) << i;
+  }
+}
+
 std::string name_of(const testing::TestParamInfo<ModelInvariance::ParamType>& p) {
   const std::string model = std::get<0>(p.param);
   return model.substr(0, model.find('_')) + "_" + std::get<1>(p.param);
