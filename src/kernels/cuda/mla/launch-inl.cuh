@@ -44,17 +44,24 @@ void prepare(Kernel kernel, int bytes, std::atomic<bool> (&prepared)[64], Launch
 
 template <class Params>
 void queue(void (*kernel)(Params), const Params& params, int64_t blocks, int threads, int bytes, Launch& l,
-           const char* what) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+           const char* what, unsigned cluster = 1) {
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (is_programmatic(l)) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = l.stream;
-  config.attrs = &attribute;
-  config.numAttrs = is_programmatic(l) ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   l.check(cudaLaunchKernelEx(&config, kernel, params), what);
 }
 

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) lists_kernel(const __grid_constant__
     const bool split = token.n_q <= a.max_split_tokens;
     const int splits = split ? max(1, (count + a.split_keys - 1) / a.split_keys) : 1;
     for (int n = static_cast<int>(threadIdx.x); n < tiles * a.splits; n += kThreads) {
-      const int tile = n / a.splits, index = n % a.splits;
+      const int tile = n % tiles, index = n / tiles;
       const int first = index * a.split_keys;
       WorkItem item{};
       item.seq = token.seq;

@@ -27,7 +27,7 @@ struct SparseLists {
   /// are not split.
   int split_keys = 1, splits = 1, max_split_tokens = 0;
   int32_t* slots = nullptr;  ///< [tokens, topk] receives the places of the listed keys in units, without gaps
-  WorkItem* items = nullptr;  ///< [tokens, tiles of heads, splits]
+  WorkItem* items = nullptr;  ///< [tokens, splits, tiles of heads]
   int32_t* num_items = nullptr;
 
   FOVEA_HOST_DEVICE int tiles() const { return (heads + tile_rows - 1) / tile_rows; }

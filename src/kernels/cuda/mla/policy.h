@@ -46,18 +46,32 @@ struct Sm80Policy {
 };
 
 /// How the Hopper kernel loads keys: by TMA in boxes of neighbouring slots; or one by one, as lists name
-/// them, by cp.async or, from records of fp8_ds_mla, through registers.
-enum class KeySource : uint8_t { boxes, records, ds_mla };
+/// them, by cp.async or, from records of fp8_ds_mla, through registers. Pairs: a cluster of two CTAs, whose
+/// row tiles have the same list, widens each record once. (Records of 16 bits are slower so: 0.48 of the rate
+/// of products instead of 0.59.)
+enum class KeySource : uint8_t { boxes, records, ds_mla, ds_mla_pairs };
+constexpr bool gathers(KeySource source) {
+  return source != KeySource::boxes;
+}
+constexpr bool is_pairs(KeySource source) {
+  return source == KeySource::ds_mla_pairs;
+}
 
 /// Hopper: wgmma, TMA. A producer warpgroup; a warpgroup that computes the scores of 64 packed rows and the
 /// left half of their O; one for the right half of O.
 struct Sm90Policy {
   static constexpr int kRows = kRowTile, kTileKeys = 64, kStages = 2, kThreads = 384;
-  static constexpr int producer_registers(KeySource source) {
-    return source == KeySource::boxes ? 40 : source == KeySource::records ? 56 : 88;
-  }
-  static constexpr int consumer_registers(KeySource source) {
-    return source == KeySource::boxes ? 232 : source == KeySource::records ? 224 : 208;
+  struct Registers {
+    int producer, consumer;  ///< of a thread; the first and twice the second are at most 504, what a CTA has
+  };
+  static constexpr Registers registers(KeySource source) {
+    switch (source) {
+      case KeySource::boxes: return {40, 232};
+      case KeySource::records: return {56, 224};
+      case KeySource::ds_mla:
+      case KeySource::ds_mla_pairs: return {88, 208};
+    }
+    return {};
   }
   /// Panels of 64 dims, 128 bytes a row: of Q, and of a tile of keys.
   static constexpr int kPanels = kD / 64, kPanelBytes = 64 * 128;

@@ -2,6 +2,7 @@
 // The two consumer warpgroups of the Hopper kernel. The scorer computes scores, softmax and the left half of
 // O (its probabilities are wgmma's A from registers); the other one the right half, from the probabilities
 // and rescaling factors that the scorer publishes in shared memory.
+#include "kernels/cuda/linear/cluster.cuh"
 #include "kernels/cuda/mla/sm90_shared.cuh"
 #include "kernels/cuda/sm90/prefill_epilogue.cuh"
 #include "kernels/cuda/tiles/ldmatrix.cuh"
@@ -24,8 +25,8 @@ FOVEA_DEVICE float load_factor(uint32_t address) {
   return x;
 }
 
-/// kGathers: the producer's threads write queries and keys, which wgmma then reads through another proxy.
-template <class Query, bool kGathers>
+/// Gatherers' threads write queries and keys, which wgmma then reads through another proxy.
+template <class Query, KeySource kSource>
 class Sm90Consumer {
  public:
   __device__ Sm90Consumer(const Sm90Params& a, Sm90Shared shared) : a_(a), shared_(shared) {}
@@ -51,7 +52,13 @@ class Sm90Consumer {
   }
   static FOVEA_DEVICE void wait_full(uint32_t barrier, uint32_t phase) {
     mbarrier_wait(barrier, phase);
-    if constexpr (kGathers) fence_proxy_async();
+    if constexpr (gathers(kSource)) fence_proxy_async();
+  }
+  /// A part of a slot may be written, by the producers of both CTAs where they are a pair.
+  FOVEA_DEVICE void release(uint32_t slot, Part part) const {
+    if (!leader()) return;
+    mbarrier_arrive(shared_.empty(slot, part));
+    if constexpr (is_pairs(kSource)) mbarrier_arrive_cluster(shared_.empty(slot, part), cluster_rank() ^ 1);
   }
   static FOVEA_DEVICE bool leader() { return threadIdx.x % 128 == 0; }
   FOVEA_DEVICE uint64_t values(uint32_t slot, Part part) const {
@@ -115,9 +122,9 @@ class Sm90Consumer {
 };
 
 /// Scores, softmax, and columns 0 to 255 of O.
-template <class Query, bool kGathers>
-class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
-  using Base = Sm90Consumer<Query, kGathers>;
+template <class Query, KeySource kSource>
+class Sm90Scorer : public Sm90Consumer<Query, kSource> {
+  using Base = Sm90Consumer<Query, kSource>;
   using Base::a_, Base::shared_, Base::keys_, Base::kTile, Base::kPanelBytes;
   using typename Base::Half;
 
@@ -140,7 +147,7 @@ class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
       if (key0_ < key_last_) {
         // Few rows wait for memory, and gathered keys arrive late: keys are then released before the next
         // ones are awaited. Many rows keep the tensor cores busy during the softmax. The bits are the same.
-        if (!kGathers && item.n_q * static_cast<int>(a_.p.group.divisor) - item.row_first > kFewRows)
+        if (!gathers(kSource) && item.n_q * static_cast<int>(a_.p.group.divisor) - item.row_first > kFewRows)
           add_tiles<true>(o, s, item);
         else
           add_tiles<false>(o, s, item);
@@ -202,12 +209,12 @@ class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
         rescale = softmax(s, item, factor);
         wgmma_wait<0>();
         wgmma_pin(o);
-        release(slot);
+        Base::release(slot, Part::left);
       } else {
         add_values(o, p, slot);
         wgmma_wait<0>();
         wgmma_pin(o);
-        release(slot);
+        Base::release(slot, Part::left);
         score(s);
         wgmma_wait<0>();
         wgmma_pin(s);
@@ -222,12 +229,8 @@ class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
     add_values(o, p, keys_.slot);
     wgmma_wait<0>();
     wgmma_pin(o);
-    release(keys_.slot);
+    Base::release(keys_.slot, Part::left);
     keys_.next();
-  }
-
-  FOVEA_DEVICE void release(uint32_t slot) const {
-    if (Base::leader()) mbarrier_arrive(shared_.empty(slot, Part::left));
   }
 
   /// S = Q K^T of the tile at keys_, whose first key is key0_: rope and the right half of the latent dims
@@ -329,9 +332,9 @@ class Sm90Scorer : public Sm90Consumer<Query, kGathers> {
 };
 
 /// Columns 256 to 511 of O.
-template <class Query, bool kGathers>
-class Sm90Follower : public Sm90Consumer<Query, kGathers> {
-  using Base = Sm90Consumer<Query, kGathers>;
+template <class Query, KeySource kSource>
+class Sm90Follower : public Sm90Consumer<Query, kSource> {
+  using Base = Sm90Consumer<Query, kSource>;
   using Base::a_, Base::shared_, Base::keys_, Base::kTile;
   using typename Base::Half;
 
@@ -376,7 +379,7 @@ class Sm90Follower : public Sm90Consumer<Query, kGathers> {
     wgmma_wait<0>();
     wgmma_pin(o);
     named_barrier_arrive(kRead, 256);
-    if (Base::leader()) mbarrier_arrive(shared_.empty(keys_.slot, Part::right));
+    Base::release(keys_.slot, Part::right);
   }
 };
 

@@ -9,6 +9,21 @@ namespace fovea::cuda::mla {
 
 inline constexpr uint32_t kGatherThreads = 128;
 
+/// Eight codes of fp8_ds_mla times their scale in fp32, rounded once.
+template <class Query>
+FOVEA_DEVICE uint4 widened_codes(uint32_t low, uint32_t high, float scale) {
+  uint32_t pairs[2][2];
+  e4m3x4_to<__half>(pairs[0], low);
+  e4m3x4_to<__half>(pairs[1], high);
+  uint32_t out[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const float2 x = unpack<__half>(pairs[e / 2][e % 2]);
+    out[e] = pack<Query>(x.x * scale, x.y * scale);
+  }
+  return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
 /// What gatherers share.
 template <class Query>
 class Sm90Gather {
@@ -198,7 +213,6 @@ class Sm90Widener : Sm90Gather<Query> {
           : "memory");
     }
   }
-  /// code * scale in fp32, rounded once.
   template <int kGroup>
   FOVEA_DEVICE void widen(const Codes& codes, uint32_t to) const {
 #pragma unroll
@@ -207,7 +221,7 @@ class Sm90Widener : Sm90Gather<Query> {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         store(to + static_cast<uint32_t>((kGroup * 2 + half) * Base::kPanelBytes + i * 2048),
-              widened(codes.words[i][half].x, codes.words[i][half].y, scale));
+              widened_codes<Query>(codes.words[i][half].x, codes.words[i][half].y, scale));
     }
   }
   /// The lines of this thread's records into the L2, each by one of their eight threads.
@@ -221,19 +235,6 @@ class Sm90Widener : Sm90Gather<Query> {
   static FOVEA_DEVICE void store(uint32_t to, const uint4& x) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                  : "memory");
-  }
-
-  static FOVEA_DEVICE uint4 widened(uint32_t low, uint32_t high, float scale) {
-    uint32_t pairs[2][2];
-    e4m3x4_to<__half>(pairs[0], low);
-    e4m3x4_to<__half>(pairs[1], high);
-    uint32_t out[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack<__half>(pairs[e / 2][e % 2]);
-      out[e] = pack<Query>(x.x * scale, x.y * scale);
-    }
-    return make_uint4(out[0], out[1], out[2], out[3]);
   }
 };
 

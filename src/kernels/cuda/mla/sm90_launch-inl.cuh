@@ -45,8 +45,9 @@ bool launch_sm90_kernel(Launch& l) {
     l.error = status.error().message;
     return true;
   }
-  queue(kernel, a, std::min<int64_t>(l.max_items, l.multiprocessors), Sm90Policy::kThreads,
-        Sm90Policy::kSharedBytes, l, "launch of an MLA kernel");
+  constexpr unsigned kCluster = is_pairs(kSource) ? 2 : 1;
+  queue(kernel, a, std::min<int64_t>(l.max_items, l.multiprocessors) / kCluster * kCluster,
+        Sm90Policy::kThreads, Sm90Policy::kSharedBytes, l, "launch of an MLA kernel", kCluster);
   return true;
 }
 

@@ -40,14 +40,15 @@ struct Sm90Shared {
   }
   FOVEA_DEVICE uint32_t empty(uint32_t slot, Part part) const { return full(slot, part) + 8; }
 
-  /// Called by one thread. `full` barriers take that many arrivals.
-  FOVEA_DEVICE void init(uint32_t query_arrivals, uint32_t key_arrivals) const {
+  /// Called by one thread. `full` barriers take that many arrivals, `empty` ones of keys one from each of
+  /// `ctas`.
+  FOVEA_DEVICE void init(uint32_t query_arrivals, uint32_t key_arrivals, uint32_t ctas) const {
     mbarrier_init(query_full(), query_arrivals);
     mbarrier_init(query_empty(), 1);
     for (uint32_t slot = 0; slot < Sm90Policy::kStages; ++slot)
       for (const Part part : {Part::left, Part::right}) {
         mbarrier_init(full(slot, part), key_arrivals);
-        mbarrier_init(empty(slot, part), 1);
+        mbarrier_init(empty(slot, part), ctas);
       }
     mbarrier_init_fence();
   }
