@@ -34,6 +34,9 @@ struct SpeculativeConfig {
 
   /// ngram: the last n tokens are looked up, for the largest n between these for which they occurred before.
   int prompt_lookup_min = 5, prompt_lookup_max = 5;
+  /// ngram on a GPU: the device looks them up, so that steps with drafts need not wait for the host; each of
+  /// them has rows for all drafts, whether or not some are found.
+  bool ngram_on_device = false;
 
   /// suffix: the most tokens of match and draft together.
   int suffix_max_tree_depth = 24;

@@ -42,19 +42,20 @@ void BatchBuilder::build(std::span<const ScheduledChunk> chunks, int page_size) 
       decode_rows_ += chunk.count;
     }
     const size_t first_row = token_ids_.size(), first_logit_row = logit_rows_.size();
-    for (int position = chunk.first; position < chunk.end(); ++position) {
-      if (position >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
-      token_ids_.push_back(token_at(chunk, position));
+    for (int least = chunk.first; least < chunk.end(); ++least) {
+      if (least >= chunk.logits_first) logit_rows_.push_back(static_cast<int32_t>(token_ids_.size()));
+      token_ids_.push_back(token_at(chunk, least));
+      const int position = least + chunk.ahead;
       positions_.push_back(position);
       const int64_t page = sequence.pages[static_cast<size_t>(position / page_size)];
       slots_.push_back(page * page_size + position % page_size);
-      if (chunk.single_rows || position + 1 == chunk.end()) {
+      if (chunk.single_rows || least + 1 == chunk.end()) {
         q_offsets_.push_back(static_cast<int32_t>(token_ids_.size()));
         kv_lens_.push_back(position + 1);
       }
     }
     if (sequence.lora) add_lora(*sequence.lora, first_row, first_logit_row);
-    stride = std::max(stride, static_cast<size_t>((chunk.end() + page_size - 1) / page_size));
+    stride = std::max(stride, static_cast<size_t>((chunk.end() + chunk.ahead + page_size - 1) / page_size));
   }
   for (size_t b = static_cast<size_t>(num_decodes_); b < q_offsets_.size(); ++b)
     prefill_offsets_.push_back(q_offsets_[b] - decode_rows_);

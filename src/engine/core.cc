@@ -95,20 +95,20 @@ Request& EngineCore::request_of(const Sequence& sequence) const {
   return *requests_.at(sequence.id);
 }
 
-/// Drafts follow tokens that the host knows, and give a sequence several: a step that may have drafts waits
-/// for the one before, and so does the step after it.
+/// Drafts that the host makes follow tokens that it knows, and give a sequence several: a step that may have
+/// some waits for the one before, and so does the step after it.
 bool EngineCore::waits_for_tokens() const {
   if (!speculator_ || open_.empty() || !scheduler_.config().overlap.future_tokens) return false;
   const OpenStep& newest = open_.back();
   std::vector<const Sequence*> sequences;
   for (size_t i = 0; i < newest.chunks.size(); ++i) {
     const ScheduledChunk& chunk = newest.chunks[i];
-    if (chunk.drafts > 0) return true;
     const Sequence& sequence = *chunk.sequence;
+    if (chunk.drafts > 0 && !sequence.drafts_there) return true;
     if (!chunk.samples || newest.requests[i]->finished() || sequence.length() >= sequence.max_tokens)
       continue;
     if (sequence.sampled_on_host) return true;  // else it and the others would alternate
-    sequences.push_back(&sequence);
+    if (!sequence.drafts_there) sequences.push_back(&sequence);
   }
   if (sequences.empty()) return false;
   const profile::Range range("draft");
@@ -128,6 +128,8 @@ bool EngineCore::submit_next() {
   if (speculator_) open_.back().drafts = speculator_->end_plan();
   const profile::Range range("submit", static_cast<int64_t>(chunks.size()));
   open_.back().ticket = executor_.submit({batch_, sequence_steps_});
+  for (const ScheduledChunk& chunk : chunks)
+    chunk.sequence->drafts_there = executor_.drafts_there(*chunk.sequence);
   return true;
 }
 
@@ -323,7 +325,8 @@ int EngineCore::deliver(Request& request, const ScheduledChunk& chunk, SequenceR
 int EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, SequenceResult& result) {
   Sequence& sequence = request.sequence;
   FOVEA_CHECK(!result.tokens.empty());
-  FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0);  // rows in flight assume one token
+  // Other rows in flight assume one token.
+  FOVEA_CHECK(result.tokens.size() == 1 || sequence.rows_in_flight == 0 || sequence.drafts_there);
   const int tokens = static_cast<int>(result.tokens.size());
   // After an unusable row there is no token that follows the accepted drafts.
   const int accepted = std::min(chunk.drafts, tokens - (result.status ? 1 : 0));
@@ -337,8 +340,9 @@ int EngineCore::deliver_tokens(Request& request, const ScheduledChunk& chunk, Se
   }
   if (chunk.drafts == 0) return 0;
   scheduler_.accept_drafts(sequence, accepted);
-  speculator_->count(sequence, chunk.drafts, accepted);
-  request.count_drafts(chunk.drafts, accepted);
+  const int verified = result.verified.value_or(chunk.drafts);
+  speculator_->count(sequence, verified, accepted);
+  if (verified > 0) request.count_drafts(verified, accepted);
   return accepted;
 }
 

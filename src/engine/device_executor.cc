@@ -34,6 +34,7 @@ DeviceExecutor::Bytes DeviceExecutor::bytes(const Options& options, int vocab, D
   bytes.edits = options.max_seqs * EditSlots::slot_bytes(options.sampled_vocab, options.edit_list_bytes);
   bytes.scratch = queue.sample_scratch_bytes(options.max_logit_rows, vocab);
   bytes.masked = static_cast<int64_t>(masked_bytes(options)) + options.max_seqs * kResultBytes;
+  if (options.ngram.most > 0) bytes.history = HistorySlots::bytes(options.max_seqs, options.ngram.max_len);
   return bytes;
 }
 
@@ -66,6 +67,7 @@ DeviceExecutor::DeviceExecutor(ModelRunner& runner, Ops& ops, DeviceQueue& queue
       host_logits_(kRing),
       samplers_(static_cast<size_t>(pool.size())) {
   FOVEA_CHECK(options.overlap.open_steps < kRing);
+  if (options.ngram.most > 0) history_.emplace(queue.device(), options.max_seqs, options.ngram.max_len);
 }
 
 DeviceExecutor::~DeviceExecutor() {
@@ -119,6 +121,7 @@ Status DeviceExecutor::queue(const Step& step, OpenStep& open) {
   open.bucket = bucket_of(step);
   const bool watched = profile::watched(profile::kOps);
   if (watched) profile::begin_step(describe_step(step, open));
+  FOVEA_RETURN_IF_ERROR(open_history(open));
   FOVEA_RETURN_IF_ERROR(collect_rows(step, open));
   if (options_.lora != nullptr)
     FOVEA_RETURN_IF_ERROR(options_.lora->prepare(step.batch, open.bucket, queue_.stream()));
@@ -219,20 +222,29 @@ profile::StepInfo DeviceExecutor::describe_step(const Step& step, const OpenStep
 Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
   const ForwardInput input = step.batch.input();
   from_.assign(input.token_ids.size(), -1);
+  placed_rows_.assign(history_ ? from_.size() : 0, {});
   sample_rows_.clear();
+  followed_rows_.clear();
   for (const uint64_t id : open.ids)
     edits_.keep(id, open.number);
-  size_t row = 0;
+  size_t row = 0, sequence = 0;  // of the batch
   for (size_t i = 0; i < open.sequences.size(); ++i) {
     const ScheduledChunk& chunk = open.sequences[i].chunk;
+    if (history_) place_rows(open, i, row, sequence);
+    sequence += static_cast<size_t>(chunk.batch_seqs());
     for (const size_t end = row + static_cast<size_t>(chunk.count); row < end; ++row) {
-      if (input.token_ids[row] != kFutureToken) continue;
+      if (input.token_ids[row] != kFutureToken || (history_ && placed_rows_[row].slot >= 0)) continue;
       // There is none if the step that samples it has failed: then nobody asks for this row.
       const auto newest = newest_.find(open.ids[i]);
       from_[row] = newest == newest_.end() ? token_slot(open.number, i) : newest->second;
       ++counts_.future_tokens;
     }
     for (int r = 0; r < chunk.logit_rows(); ++r) {
+      if (history_) {
+        const bool first = open.followed[i] && chunk.logits_first + r + 1 == chunk.known_end();
+        followed_rows_.push_back(first ? cuda::FollowedRow{*history_->find(open.ids[i]), chunk.drafts}
+                                       : cuda::FollowedRow{});
+      }
       cuda::SampleRow& added =
           sample_rows_.emplace_back(open.rows.sample_row(open.rows.first_row(i) + r, open.on_host[i]));
       added.logits_row = static_cast<int32_t>(sample_rows_.size()) - 1;
@@ -252,6 +264,42 @@ Status DeviceExecutor::collect_rows(const Step& step, OpenStep& open) {
     if (open.sequences[i].sampling && !open.on_host[i] && open.sequences[i].chunk.drafts == 0)
       newest_[open.ids[i]] = token_slot(open.number, i);
   return {};
+}
+
+/// The sequences of the step whose tokens the device follows, for drafts.
+Status DeviceExecutor::open_history(OpenStep& open) {
+  if (!history_) return {};
+  for (const uint64_t id : open.ids)
+    history_->keep(id, open.number);
+  open.followed.resize(open.ids.size());
+  for (size_t i = 0; i < open.ids.size(); ++i) {
+    const SequenceStep& sequence = open.sequences[i];
+    if (!sequence.sampling || open.on_host[i] || sequence.sampling->constraint != nullptr) continue;
+    auto slot = history_->find(open.ids[i]);
+    // Its tokens are known where no other open step samples one.
+    if (!slot && sequence.chunk.sequence->tokens_in_flight == 1) {
+      FOVEA_TRY(opened, history_->open(*sequence.chunk.sequence, open.number, open_.front()->number,
+                                       queue_.stream()));
+      slot = opened;
+    }
+    open.followed[i] = slot.has_value();
+  }
+  return {};
+}
+
+/// The newest token of a decode, and its drafts, are where the device's history of the sequence ends.
+void DeviceExecutor::place_rows(const OpenStep& open, size_t i, size_t first_row, size_t sequence) {
+  const ScheduledChunk& chunk = open.sequences[i].chunk;
+  if (!open.followed[i] || !chunk.decode) return;
+  const int32_t slot = *history_->find(open.ids[i]);
+  for (int at = chunk.known_end() - 1 - chunk.first; at < chunk.count; ++at) {
+    cuda::PlacedRow& row = placed_rows_[first_row + static_cast<size_t>(at)];
+    row.slot = slot;
+    row.ahead = at - (chunk.known_end() - 1 - chunk.first);
+    row.sequence = static_cast<int32_t>(sequence) + (chunk.single_rows ? at : 0);
+    row.logit_row = open.rows.first_row(i) + at - (chunk.logits_first - chunk.first);
+    counts_.placed += chunk.ahead > 0;
+  }
 }
 
 Status DeviceExecutor::find_edits(OpenStep& open, size_t i, cuda::SampleRow& row) {
@@ -277,9 +325,16 @@ Status DeviceExecutor::upload(const BatchBuilder& batch, int bucket) {
   const auto rows = static_cast<size_t>(bucket);
   if (from_.size() < rows) from_.resize(rows, -1);
   if (sample_rows_.size() < rows) sample_rows_.resize(rows);
+  placed_rows_.resize(history_ ? from_.size() : 0);
+  followed_rows_.resize(history_ ? sample_rows_.size() : 0);
   std::vector<RowArray> arrays = {
       {from_.data(), kRowBytes, from_.size(), false, &from_there_},
       {sample_rows_.data(), kLogitRowBytes, sample_rows_.size(), true, &sample_rows_there_}};
+  if (history_) {
+    arrays.push_back({placed_rows_.data(), kNgramRowBytes, placed_rows_.size(), false, &placed_rows_there_});
+    arrays.push_back(
+        {followed_rows_.data(), kNgramLogitRowBytes, followed_rows_.size(), true, &followed_rows_there_});
+  }
   if (options_.lora != nullptr) std::ranges::copy(options_.lora->arrays(), std::back_inserter(arrays));
   FOVEA_RETURN_IF_ERROR(runner_.upload(batch, queue_.stream(), {arrays, bucket}));
   runner_.set_lora(options_.lora != nullptr ? options_.lora->step() : nullptr);
@@ -292,6 +347,10 @@ Status DeviceExecutor::compute(const OpenStep* marked) {
       tokens_.tensor(ElementType::i32, {static_cast<int64_t>(tokens_.size() / sizeof(int32_t))});
   ops.take_tokens(tokens, as_i32(from_there_), runner_.tensors().token_ids);
   FOVEA_RETURN_IF_ERROR(ops.status());
+  if (history_) {
+    const profile::Op op(queue_.stream(), "place_drafts");
+    FOVEA_RETURN_IF_ERROR(queue_.place(place_args()));
+  }
   FOVEA_RETURN_IF_ERROR(runner_.launch(queue_.stream()));
   if (marked != nullptr) FOVEA_RETURN_IF_ERROR(queue_.mark(mark(marked->number, computed)));
   const Tensor logits = runner_.logits();
@@ -300,8 +359,67 @@ Status DeviceExecutor::compute(const OpenStep* marked) {
   args.rows = static_cast<const cuda::SampleRow*>(sample_rows_there_.data);
   args.num_rows = static_cast<int32_t>(logits.size(0));
   args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
-  const profile::Op op(queue_.stream(), "sample", -1, [&] { return rows_work({&logits}); });
-  return queue_.sample(args);
+  {
+    const profile::Op op(queue_.stream(), "sample", -1, [&] { return rows_work({&logits}); });
+    FOVEA_RETURN_IF_ERROR(queue_.sample(args));
+  }
+  if (!history_) return {};
+  const profile::Op op(queue_.stream(), "follow_drafts");
+  return queue_.follow(follow_args(args.num_rows));
+}
+
+cuda::PlaceArgs DeviceExecutor::place_args() const {
+  const StepArrays& arrays = runner_.arrays();
+  const StepTensors& step = arrays.tensors();
+  cuda::PlaceArgs args;
+  args.slots = history_->slots();
+  args.rows = reinterpret_cast<const cuda::PlacedRow*>(placed_rows_there_.data);
+  args.num_rows = static_cast<int32_t>(step.token_ids.size(0));
+  args.page_size = options_.ngram.page_size;
+  args.token_ids = step.token_ids.as<int32_t>();
+  args.positions = step.positions.as<int32_t>();
+  args.kv_slots = step.slots.as<int64_t>();
+  args.kv_lens = arrays.kv_lens().as<int32_t>();
+  args.kv_indptr = arrays.meta().kv_indptr.data();
+  args.kv_indices = arrays.meta().kv_indices.data();
+  args.q_offsets = arrays.meta().q_offsets.data();
+  args.sample_rows = static_cast<cuda::SampleRow*>(sample_rows_there_.data);
+  return args;
+}
+
+cuda::FollowArgs DeviceExecutor::follow_args(int32_t logit_rows) const {
+  const Options::Ngram& ngram = options_.ngram;
+  cuda::FollowArgs args;
+  args.slots = history_->slots();
+  args.rows = reinterpret_cast<const cuda::FollowedRow*>(followed_rows_there_.data);
+  args.num_rows = logit_rows;
+  args.min = ngram.min, args.max = ngram.max, args.most = ngram.most;
+  args.sample_rows = static_cast<const cuda::SampleRow*>(sample_rows_there_.data);
+  args.results = reinterpret_cast<cuda::SampleResult*>(results_.data());
+  args.rolls = !ngram.rates.empty();
+  for (size_t i = 0; i < ngram.rates.size(); ++i)
+    args.dice[i] = rate_after(ngram.rates, i);
+  args.vocab = options_.sampled_vocab;
+  return args;
+}
+
+/// Rows of steps that were submitted before it was known how many drafts this one accepts.
+void DeviceExecutor::move_later_steps(const OpenStep& open, const StepResult& result) {
+  for (size_t i = 0; i < open.ids.size(); ++i) {
+    const SequenceResult& of = result.sequences[i];
+    const int accepted =
+        std::min(open.sequences[i].chunk.drafts, static_cast<int>(of.tokens.size()) - (of.status ? 1 : 0));
+    if (accepted <= 0) continue;
+    for (size_t s = 1; s < open_.size(); ++s) {
+      OpenStep& later = *open_[s];
+      const auto found = std::ranges::find(later.ids, open.ids[i]);
+      if (found == later.ids.end()) continue;
+      const auto at = static_cast<size_t>(found - later.ids.begin());
+      later.sequences[at].chunk.first += accepted;
+      later.sequences[at].chunk.logits_first += accepted;
+      later.rows.move(at, accepted);
+    }
+  }
 }
 
 /// For rows of the newest step's logits; rows and results are left out.
@@ -364,6 +482,8 @@ Status DeviceExecutor::capture_first() {
   for (size_t i = 0; i < std::min(kFirstBuckets, options_.buckets.size()); ++i) {
     from_.clear();
     sample_rows_.clear();
+    placed_rows_.clear();
+    followed_rows_.clear();
     FOVEA_RETURN_IF_ERROR(upload(empty, options_.buckets[i]));
     if (profile::watched(profile::kOps)) {
       profile::StepInfo run;
@@ -433,6 +553,7 @@ StepResult DeviceExecutor::wait(Ticket ticket) {
   if (open.status) {
     const profile::Range range("sample");
     evaluate(open, result);
+    if (history_) move_later_steps(open, result);
   }
   for (size_t i = 0; i < open.ids.size(); ++i)
     if (const auto newest = newest_.find(open.ids[i]);
@@ -497,6 +618,12 @@ void DeviceExecutor::evaluate(OpenStep& open, StepResult& result) {
   std::vector<size_t> sequence_of(static_cast<size_t>(open.rows.size()));
   for (size_t i = 0; i < open.sequences.size(); ++i)
     std::fill_n(sequence_of.begin() + open.rows.first_row(i), open.sequences[i].chunk.logit_rows(), i);
+  if (history_)
+    for (int row = 0; row < open.rows.size(); ++row) {
+      const size_t i = sequence_of[static_cast<size_t>(row)];
+      if (open.sequences[i].chunk.drafts > 0)
+        open.rows.set_draft(row, open.followed[i] ? results[row].draft : -1);
+    }
   const auto logits_of = [&](int row) {
     const bool on_host = open.on_host[sequence_of[static_cast<size_t>(row)]];
     return open.rows.needs_logits(row, on_host) ? host_logits(open.number, row) : std::span<float>();

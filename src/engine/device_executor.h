@@ -18,6 +18,7 @@
 #include "engine/device_queue.h"
 #include "engine/edit_slots.h"
 #include "engine/executor.h"
+#include "engine/history_slots.h"
 #include "engine/logit_rows.h"
 #include "engine/lora_slots.h"
 #include "engine/model_runner.h"
@@ -36,6 +37,15 @@ class DeviceExecutor final : public Executor {
     /// Steps may verify drafts. The sampler edits one row of a request in a launch, so the host samples for
     /// requests with edits.
     bool drafts = false;
+    /// N-gram drafts that the device makes; `most` = 0: none.
+    struct Ngram {
+      int min = 0, max = 0;            ///< tokens that are looked up
+      int most = 0;                    ///< drafts
+      int page_size = 0;               ///< SchedulerConfig::page_size
+      int64_t max_len = 0;             ///< tokens of the longest sequence
+      std::vector<double> rates = {};  ///< SpeculativeConfig::synthetic_rates
+    };
+    Ngram ngram = {};
     /// Biases, bad words and end tokens of a request: with longer lists, its tokens are sampled on the host.
     int64_t edit_list_bytes = 16 << 10;
     /// The slots of adapters; outlive the executor. Null = none.
@@ -46,11 +56,14 @@ class DeviceExecutor final : public Executor {
   static constexpr double kSlowSteps = 10;
   /// Bytes of a row in the RowArrays of a step, for ModelRunner::Options.
   static constexpr size_t kRowBytes = sizeof(int32_t), kLogitRowBytes = sizeof(cuda::SampleRow);
+  /// With n-gram drafts of the device, in addition.
+  static constexpr size_t kNgramRowBytes = sizeof(cuda::PlacedRow),
+                          kNgramLogitRowBytes = sizeof(cuda::FollowedRow);
 
   /// Bytes on the device that the constructor allocates.
   struct Bytes {
-    int64_t results = 0, edits = 0, scratch = 0, masked = 0;
-    int64_t total() const { return results + edits + scratch + masked; }
+    int64_t results = 0, edits = 0, scratch = 0, masked = 0, history = 0;
+    int64_t total() const { return results + edits + scratch + masked + history; }
   };
   static Bytes bytes(const Options& options, int vocab, DeviceQueue& queue);
 
@@ -67,6 +80,9 @@ class DeviceExecutor final : public Executor {
   bool keeps_hidden() const override { return runner_.hidden_states() > 0; }
   void begin_thread() override { queue_.begin_thread(); }
   bool samples_on_host(const SequenceSampling& sampling) const override;
+  bool drafts_there(const Sequence& sequence) const override {
+    return history_ && history_->find(sequence.id).has_value();
+  }
   Ticket submit(const Step& step) override;
   StepResult wait(Ticket ticket) override;
   std::optional<Error> failure() const override { return failure_; }
@@ -75,6 +91,7 @@ class DeviceExecutor final : public Executor {
   /// For tests.
   struct Counts {
     int64_t replays = 0, future_tokens = 0, overlapped = 0, host_sampled = 0;
+    int64_t placed = 0;                ///< rows whose position the host did not know
     int64_t masked = 0, deferred = 0;  ///< rows under constraints; those whose token before was not known
   };
   const Counts& counts() const { return counts_; }
@@ -97,9 +114,10 @@ class DeviceExecutor final : public Executor {
     uint64_t number = 0;
     Status status;
     std::vector<SequenceStep> sequences;
-    std::vector<uint64_t> ids;  // of the sequences
-    std::vector<bool> on_host;  // [sequences] their tokens are sampled on the host
-    LogitRows rows;             // of `sequences`
+    std::vector<uint64_t> ids;   // of the sequences
+    std::vector<bool> on_host;   // [sequences] their tokens are sampled on the host
+    LogitRows rows;              // of `sequences`
+    std::vector<bool> followed;  // [sequences] their history is on the device
     std::vector<MaskedRow> masked;
     std::vector<int> masked_of;  // [logit rows] place in `masked`; -1 = none
     bool drawn = false;          // `masked` has been queued
@@ -126,6 +144,11 @@ class DeviceExecutor final : public Executor {
   Status queue(const Step& step, OpenStep& open);
   profile::StepInfo describe_step(const Step& step, const OpenStep& open) const;
   Status collect_rows(const Step& step, OpenStep& open);
+  Status open_history(OpenStep& open);
+  void place_rows(const OpenStep& open, size_t i, size_t first_row, size_t sequence);
+  cuda::PlaceArgs place_args() const;
+  cuda::FollowArgs follow_args(int32_t logit_rows) const;
+  void move_later_steps(const OpenStep& open, const StepResult& result);
   Status find_edits(OpenStep& open, size_t sequence, cuda::SampleRow& row);
   Status upload(const BatchBuilder& batch, int bucket);
   /// Forward pass and sampling of the uploaded step.
@@ -160,12 +183,15 @@ class DeviceExecutor final : public Executor {
   Buffer results_, scratch_;        // SampleResult [max_logit_rows]; of the sampler
   Buffer masked_, masked_results_;  // SampleRow [max_seqs] and masks; SampleResult [max_seqs]
   EditSlots edits_;
+  std::optional<HistorySlots> history_;           // for n-gram drafts of the device
   HostBuffer host_results_;                       // SampleResult [kRing, max_logit_rows]
   HostBuffer host_masked_, host_masked_results_;  // [kRing] each, allocated at first use
   std::vector<HostBuffer> host_logits_;       // [kRing] f32 [max_logit_rows, vocab], allocated at first use
   std::vector<int32_t> from_;                 // [rows] place in tokens_ of a future token; -1 = known
   std::vector<cuda::SampleRow> sample_rows_;  // [logit rows]
-  Tensor from_there_, sample_rows_there_;
+  std::vector<cuda::PlacedRow> placed_rows_;  // [rows]
+  std::vector<cuda::FollowedRow> followed_rows_;  // [logit rows]
+  Tensor from_there_, sample_rows_there_, placed_rows_there_, followed_rows_there_;
   std::unordered_map<uint64_t, int32_t> newest_;  // by sequence: the place of its token in flight
   /// Steps without adapters have graphs of their own, which contain nothing of adapters.
   std::map<GraphKey, std::unique_ptr<DeviceGraph>> graphs_;

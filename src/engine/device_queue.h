@@ -7,6 +7,7 @@
 
 #include "device/stream.h"
 #include "fovea/result.h"
+#include "kernels/cuda/ngram/ngram.h"
 #include "kernels/cuda/sample/sample.h"
 #include "tensor/device.h"
 
@@ -36,6 +37,9 @@ class DeviceQueue {
   /// Queues cuda::launch_sample(), whose scratch has this many bytes for up to `rows` rows of `width` logits.
   virtual Status sample(const cuda::SampleArgs& args) = 0;
   virtual int64_t sample_scratch_bytes(int rows, int width) = 0;
+  /// Queues cuda::launch_place() and cuda::launch_follow().
+  virtual Status place(const cuda::PlaceArgs& args) = 0;
+  virtual Status follow(const cuda::FollowArgs& args) = 0;
   /// Copies to host memory when everything on the stream so far is done, while its later work goes on.
   virtual Status copy_beside(void* to, const void* from, size_t bytes) = 0;
   /// The stream's later work waits for the copies so far.

@@ -77,6 +77,8 @@ class DrafterModel {
   /// Rows of a sequence that a decode may have.
   int decode_rows() const { return decode_rows_; }
   DraftRuns& runs() { return *runs_; }
+  /// Of the last run, as ModelRunner::logits().
+  Tensor logits() const { return runner_->logits(); }
 
   std::unique_ptr<Model> model;  ///< set it after select()
 

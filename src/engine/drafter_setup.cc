@@ -8,7 +8,7 @@
 namespace fovea {
 
 std::unique_ptr<Speculator> EngineSetup::make_speculator(const EngineConfig& config) {
-  if (!drafter) return nullptr;
+  if (!drafter && executor.ngram.most == 0) return nullptr;
   auto speculator =
       std::make_unique<Speculator>(config.speculative, std::move(drafter), context.sampled_vocab);
   if (gpu) speculator->measure();
@@ -50,6 +50,21 @@ Status EngineSetup::read_draft_head(const EngineConfig& config) {
   return {};
 }
 
+/// Whether the GPU can look n-gram drafts up. Else the host does, with the same answers.
+bool EngineSetup::drafts_there() const {
+  const char* why = nullptr;
+  if (!gpu)
+    why = "the model runs on the CPU";
+  else if (scheduler.window > 0)
+    why = "pages before the window are given up as soon as it is known which tokens stay";
+  else if (model_config.encoder)
+    why = "the model has an encoder";
+  if (why != nullptr) {
+    FOVEA_LOG(warning) << "the method ngram_gpu looks drafts up on the host, as ngram does: " << why;
+  }
+  return why == nullptr;
+}
+
 DrafterDevice EngineSetup::drafter_device(const BackendRegistry& registry) const {
   DrafterDevice device;
   device.host = stream.get();
@@ -84,6 +99,11 @@ Status EngineSetup::make_head_drafter(const EngineConfig& config, DrafterDevice 
 Status EngineSetup::make_drafter(const EngineConfig& config, const BackendRegistry& registry) {
   const SpeculativeConfig& c = config.speculative;
   if (head_) return make_head_drafter(config, drafter_device(registry));
+  if (c.method == DraftMethod::ngram && c.ngram_on_device && drafts_there()) {
+    executor.ngram = {c.prompt_lookup_min,      c.prompt_lookup_max, c.num_tokens,
+                      info.selection.page_size, info.max_seq_len,    c.synthetic_rates};
+    return {};
+  }
   drafter = fovea::make_drafter(c);
   if (c.method != DraftMethod::draft_model) return {};
   ModelDrafter::Target target;

@@ -307,8 +307,10 @@ ModelRunner::Options EngineSetup::runner_options(const EngineConfig& config) con
   options.ops = gpu->ops.get();
   options.open_steps = executor.overlap.open_steps;
   const size_t of_lora = lora_layout ? LoraSlots::kRowBytes : 0;
-  options.row_bytes = DeviceExecutor::kRowBytes + of_lora;
-  options.logit_row_bytes = DeviceExecutor::kLogitRowBytes + of_lora;
+  const bool ngram = executor.ngram.most > 0;
+  options.row_bytes = DeviceExecutor::kRowBytes + of_lora + (ngram ? DeviceExecutor::kNgramRowBytes : 0);
+  options.logit_row_bytes =
+      DeviceExecutor::kLogitRowBytes + of_lora + (ngram ? DeviceExecutor::kNgramLogitRowBytes : 0);
   options.graph_rows = executor.buckets.empty() ? 0 : executor.buckets.back();
   return options;
 }

@@ -73,6 +73,7 @@ class EngineSetup {
   Status make_kv_cache(const EngineConfig& config);
   Status read_draft_head(const EngineConfig& config);
   Status make_drafter(const EngineConfig& config, const BackendRegistry& registry);
+  bool drafts_there() const;
   DrafterDevice drafter_device(const BackendRegistry& registry) const;
   Status make_head_drafter(const EngineConfig& config, DrafterDevice device);
   Status place_drafter(int64_t pages);

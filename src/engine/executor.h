@@ -50,6 +50,7 @@ struct SequenceResult {
   /// Tokens in order, with SequenceStep::sampling: those of accepted drafts, then one more. Without it none,
   /// on an error those before the unusable row.
   std::vector<int32_t> tokens;
+  std::optional<int> verified;                 ///< drafts of the chunk that were some; nullopt = all
   std::vector<TokenLogprobs> logprobs;         ///< of `tokens`, if SamplingParams::logprobs is set
   std::vector<TokenLogprobs> prompt_logprobs;  ///< of the prompt tokens after chunk.logits_first, ...
   std::vector<float> last_logits;              ///< [vocab] before any processing
@@ -91,6 +92,11 @@ class Executor {
   /// Whether the host samples the tokens of such a sequence, so that its next row waits for its newest token
   /// in spite of Overlap::future_tokens. Constant for a sequence.
   virtual bool samples_on_host(const SequenceSampling&) const { return false; }
+
+  /// Whether drafts of the sequence are made on the device after each of its steps, so that a step may verify
+  /// them, any number up to the configured one, while the one before is open. Their ids in Sequence::drafts
+  /// are kFutureToken.
+  virtual bool drafts_there(const Sequence&) const { return false; }
 
   /// Begins a step. Copies what it needs from `step` before it returns; the sequences, and what their
   /// SequenceSampling points to, stay valid until its wait().

@@ -40,6 +40,8 @@ class HeadDrafter final : public DrafterWithModel {
   void end(uint64_t id, std::span<const int32_t>, int, std::string_view) override { heads_.erase(id); }
 
   int64_t weight_bytes() const { return model_.model->weight_bytes(); }
+  /// For tests: f32 [rows, vocabulary of the head] of its last run, on its device.
+  Tensor logits() const { return model_.logits(); }
 
  private:
   /// A sequence: row i has the embedding of token i + 1.

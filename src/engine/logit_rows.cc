@@ -29,6 +29,11 @@ TokenLogprobs logprobs_of(const cuda::SampleResult& result) {
 
 }  // namespace
 
+double rate_after(std::span<const double> rates, size_t i) {
+  const double before = i == 0 ? 1 : rates[i - 1];
+  return before > 0 ? rates[i] / before : 0;
+}
+
 LogitRows::LogitRows(std::span<const SequenceStep> sequences) : sequences_(sequences) {
   for (const SequenceStep& sequence : sequences) {
     const ScheduledChunk& chunk = sequence.chunk;
@@ -47,7 +52,15 @@ LogitRows::LogitRows(std::span<const SequenceStep> sequences) : sequences_(seque
 
 const int32_t* LogitRows::Row::draft() const {
   const ScheduledChunk& chunk = sequence->chunk;
-  return samples && drafts < chunk.drafts ? &chunk.sequence->drafts[static_cast<size_t>(drafts)] : nullptr;
+  if (!samples || drafts >= chunk.drafts) return nullptr;
+  if (made) return *made >= 0 ? &*made : nullptr;
+  return &chunk.sequence->drafts[static_cast<size_t>(drafts)];
+}
+
+void LogitRows::move(size_t sequence, int count) {
+  const size_t end = sequence + 1 < first_.size() ? static_cast<size_t>(first_[sequence + 1]) : rows_.size();
+  for (auto row = static_cast<size_t>(first_[sequence]); row < end; ++row)
+    rows_[row].position += count;
 }
 
 std::optional<int> LogitRows::Row::top() const {
@@ -109,8 +122,7 @@ void LogitRows::roll_dice(Row& row) {
   const std::span<const double> rates = row.sequence->sampling->synthetic_rates;
   const auto i = static_cast<size_t>(row.drafts);
   if (row.draft() == nullptr || i >= rates.size()) return;
-  const double before = i == 0 ? 1 : rates[i - 1];
-  const double rate = before > 0 ? rates[i] / before : 0;  // of this one, if those before it are accepted
+  const double rate = rate_after(rates, i);
   // The bits that no draw uses: of the seed's complement.
   row.rejects = philox_uniform(~row.sequence->sampling->seed, static_cast<uint64_t>(row.position)) >= rate;
   if (!row.rejects) row.sampled = *row.draft();
@@ -169,6 +181,9 @@ SequenceResult LogitRows::collect(size_t at, int& last_prompt_row) {
   const SequenceStep& sequence = sequences_[at];
   SequenceResult result;
   const int first = first_[at], end = first + sequence.chunk.logit_rows();
+  result.verified = 0;
+  for (int index = first; index < end; ++index)
+    *result.verified += rows_[static_cast<size_t>(index)].draft() != nullptr;
   for (int index = first; index < end; ++index) {
     Row& row = rows_[static_cast<size_t>(index)];
     if (!row.status) {

@@ -11,6 +11,9 @@
 
 namespace fovea {
 
+/// Of a draft at place `i`, if those before it are accepted: from SpeculativeConfig::synthetic_rates.
+double rate_after(std::span<const double> rates, size_t i);
+
 class LogitRows {
  public:
   /// The rows of `sequences`, in order. They, and what they point to, must stay valid.
@@ -38,6 +41,11 @@ class LogitRows {
     roll_back(first_of_group(group), ahead);
   }
 
+  /// Drafts that the device has made, before take(): what the row's token is compared with; negative =
+  /// nothing.
+  void set_draft(int row, int32_t draft) { rows_[static_cast<size_t>(row)].made = draft; }
+  /// The rows of a sequence are `count` positions further, since as many drafts were accepted before them.
+  void move(size_t sequence, int count);
   /// The row as a device's sampler takes it: without logits_row, slot and edits. `on_host`: the host samples.
   cuda::SampleRow sample_row(int row, bool on_host) const;
   /// Whether the host needs the row's logits beside the sampler's result.
@@ -60,10 +68,11 @@ class LogitRows {
  private:
   struct Row {
     const SequenceStep* sequence = nullptr;
-    int position = 0;      // of the row's token
-    bool samples = false;  // the next token is sampled from it
-    int drafts = 0;        // before it in its chunk, itself included
-    bool rejects = false;  // by dice
+    int position = 0;             // of the row's token
+    bool samples = false;         // the next token is sampled from it
+    int drafts = 0;               // before it in its chunk, itself included
+    bool rejects = false;         // by dice
+    std::optional<int32_t> made;  // set_draft()
     Status status;
     std::optional<int32_t> sampled;
     std::optional<TokenLogprobs> logprobs;  // of the sampled, or of the next prompt token

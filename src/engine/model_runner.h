@@ -89,6 +89,7 @@ class ModelRunner final : public StepAttention {
   /// waits for it and for all steps queued before.
   Status upload(const BatchBuilder& batch, Stream& stream, const StepArrays::More& more = {});
   const StepTensors& tensors() const { return arrays_->tensors(); }
+  const StepArrays& arrays() const { return *arrays_; }
   /// The adapters of the uploaded step, valid until the next one; null = none.
   void set_lora(const LoraStep* step) { lora_ = step; }
   /// The step as filled up by upload(), whose logits() has as many rows. What it queues can be captured in a

@@ -113,6 +113,7 @@ void Scheduler::open_step() {
   for (const ScheduledChunk& chunk : step_) {
     chunk.sequence->rows_in_flight += chunk.count;
     chunk.sequence->tokens_in_flight += chunk.samples;
+    chunk.sequence->drafts_in_flight += chunk.drafts;
     line_.charge(*chunk.sequence, chunk.count - chunk.drafts);  // drafts do not change whose turn is next
   }
   line_.advance();
@@ -128,7 +129,7 @@ bool Scheduler::preemptible(const Sequence& sequence) const {
 bool Scheduler::awaits_token(const Sequence& sequence) const {
   if (sequence.tokens_in_flight == 0) return false;
   return !config_.overlap.future_tokens || sequence.sampled_on_host ||
-         sequence.length() >= sequence.max_tokens;
+         sequence.length() + sequence.drafts_in_flight >= sequence.max_tokens;
 }
 
 /// When the batch or the pool is full, preempts a sequence of a client that is over its share in favour of
@@ -169,7 +170,8 @@ void Scheduler::schedule_decodes() {
   for (size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
     Sequence& sequence = *running_[i];
     if (!sequence.decoding() || awaits_token(sequence)) continue;
-    const int64_t pages = config_.pages_for(sequence.next() + std::min(sequence.remaining(), budget_));
+    const int64_t pages = config_.pages_for(sequence.next() + sequence.drafts_in_flight +
+                                            std::min(sequence.remaining(), budget_));
     // Pages before the window are dropped when rows in flight are committed.
     if (sequence.rows_in_flight > 0 && pages - sequence.first_own() > own_limit_) continue;
     bool fits = grow(sequence, pages);
@@ -208,6 +210,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   ScheduledChunk chunk;
   chunk.sequence = &sequence;
   chunk.first = sequence.next();
+  chunk.ahead = sequence.drafts_in_flight;
   chunk.decode = decode;
   chunk.encode = sequence.encoder && !sequence.encoded && sequence.rows_in_flight == 0;
   if (chunk.encode && sequence.encoder_len() > encoder_budget_) return;
@@ -219,7 +222,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
   }
   if (sequence.rows_in_flight > 0) {  // with a window, they may fill all its pages
     const int64_t held = static_cast<int64_t>(sequence.pages.size()) * config_.page_size;
-    chunk.count = static_cast<int>(std::min<int64_t>(chunk.count, held - chunk.first));
+    chunk.count = static_cast<int>(std::min<int64_t>(chunk.count, held - chunk.first - chunk.ahead));
   }
   // Rows with logits: prompt positions whose logits are still wanted, and the newest token.
   const int last_prompt = sequence.prompt_len - 1;
@@ -232,7 +235,7 @@ void Scheduler::schedule_chunk(Sequence& sequence, bool decode) {
     chunk.logits_first = chunk.end() - (chunk.end() == sequence.length());
   }
   if (chunk.count == 0) return;
-  FOVEA_CHECK(config_.pages_for(chunk.end()) <= static_cast<int64_t>(sequence.pages.size()));
+  FOVEA_CHECK(config_.pages_for(chunk.end() + chunk.ahead) <= static_cast<int64_t>(sequence.pages.size()));
   chunk.samples = chunk.end() == sequence.length();
   add_to_step(chunk);
 }
@@ -283,13 +286,15 @@ void Scheduler::schedule_drafts(DraftSource& source) {
 /// Rows of drafts that the chunk could have.
 int Scheduler::draft_room(const ScheduledChunk& chunk) const {
   const Sequence& sequence = *chunk.sequence;
-  if (!chunk.samples || config_.whole_prompts || sequence.rows_in_flight > 0) return 0;
+  if (!chunk.samples || config_.whole_prompts) return 0;
+  if (sequence.rows_in_flight > 0 && !sequence.drafts_there) return 0;
   if (chunk.single_rows && sequence.encoder) return 0;
-  int64_t room = std::min({budget_, logit_budget_, sequence.max_tokens - sequence.length() - 1, kMaxDrafts});
+  const int left = sequence.max_tokens - sequence.length() - chunk.ahead;  // for tokens after this one
+  int64_t room = std::min({budget_, logit_budget_, left - 1, kMaxDrafts});
   if (chunk.single_rows) room = std::min<int64_t>(room, std::max(spare_seqs_, rows_beside(chunk)));
   const auto held = static_cast<int64_t>(sequence.pages.size());
   const int64_t more = std::min(available_pages(), own_limit_ - (held - sequence.first_own()));
-  return static_cast<int>(std::min(room, (held + more) * config_.page_size - chunk.end()));
+  return static_cast<int>(std::min(room, (held + more) * config_.page_size - chunk.end() - chunk.ahead));
 }
 
 /// Drafts that one sequence of the batch may have with the known token of a decode.
@@ -299,7 +304,7 @@ int Scheduler::rows_beside(const ScheduledChunk& chunk) const {
 
 void Scheduler::add_drafts(ScheduledChunk& chunk, int count) {
   if (count <= 0) return;
-  FOVEA_CHECK(grow(*chunk.sequence, config_.pages_for(chunk.end() + count)));
+  FOVEA_CHECK(grow(*chunk.sequence, config_.pages_for(chunk.end() + chunk.ahead + count)));
   if (count <= rows_beside(chunk)) chunk.single_rows = false;
   chunk.count += count;
   chunk.drafts = count;
@@ -310,6 +315,12 @@ void Scheduler::add_drafts(ScheduledChunk& chunk, int count) {
 
 void Scheduler::accept_drafts(Sequence& sequence, int count) {
   sequence.computed = std::min(sequence.computed + count, sequence.num_tokens());
+  for (std::vector<ScheduledChunk>& step : open_)
+    for (ScheduledChunk& chunk : step) {
+      if (chunk.sequence != &sequence) continue;
+      chunk.first += count;
+      chunk.logits_first += count;
+    }
   line_.charge(sequence, count);
   drop_old_pages(sequence);
 }
@@ -449,6 +460,7 @@ void Scheduler::close_step(bool computed) {
     Sequence& sequence = *chunk.sequence;
     sequence.rows_in_flight -= chunk.count;
     sequence.tokens_in_flight -= chunk.samples;
+    sequence.drafts_in_flight -= chunk.drafts;
     const auto retiring = std::ranges::find(retiring_, &sequence);
     if (retiring == retiring_.end()) {
       if (computed) commit(chunk);
@@ -584,7 +596,7 @@ bool Scheduler::consistent() const {
   for (const Sequence* sequence : line_.first_ones(line_.size()))
     if (sequence->lock || !sequence->pages.empty() || !sequence->cross_pages.empty() ||
         sequence->computed != 0 || sequence->encoded || sequence->rows_in_flight != 0 ||
-        sequence->tokens_in_flight != 0)
+        sequence->tokens_in_flight != 0 || sequence->drafts_in_flight != 0)
       return false;
   if (!tree_.consistent(locks)) return false;
   // Pages owned by sequences, owned by the tree, and free add up to the total.

@@ -108,7 +108,8 @@ class Scheduler {
   /// Closes the oldest open step, whose rows are in the KV cache now. Call before appending sampled tokens.
   void commit() { close_step(true); }
   /// After commit() and after accepted tokens have been appended: the first `count` drafts of its chunk were
-  /// among them, so their keys and values, which the step computed, are those of its tokens.
+  /// among them, so their keys and values, which the step computed, are those of its tokens. Its chunks in
+  /// open steps are as many positions further.
   void accept_drafts(Sequence& sequence, int count);
   /// Closes the oldest open step, which failed. Remove its sequences before the next schedule().
   void abandon() { close_step(false); }

@@ -27,6 +27,7 @@ struct Sequence {
   int max_tokens = std::numeric_limits<int>::max();
   int accepted = 1;                             ///< how many of the newest tokens came with the last result
   bool sampled_on_host = false;                 ///< Executor::samples_on_host()
+  bool drafts_there = false;                    ///< Executor::drafts_there(), after its newest step
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
   std::vector<int32_t> drafts;                  ///< may follow `tokens`; verified by the next step
   std::string client;                           ///< clients get equal shares
@@ -44,8 +45,9 @@ struct Sequence {
   std::vector<int32_t> cross_pages;  ///< cross keys and values of every decoder layer
   bool encoded = false;              ///< cross_pages are filled
   // Rows and tokens of open steps, whose results are not known yet.
-  int rows_in_flight = 0;    ///< positions [computed, computed + rows_in_flight)
-  int tokens_in_flight = 0;  ///< sampled by these steps: they will follow `tokens`
+  int rows_in_flight = 0;    ///< from position `computed` on
+  int tokens_in_flight = 0;  ///< sampled by these steps: they will follow `tokens`, if no draft is accepted
+  int drafts_in_flight = 0;  ///< of rows_in_flight, those of drafts: as many more tokens may follow
   int cached_tokens = 0;     ///< found in the prefix cache when first admitted
   bool admitted_before = false;
   int preemptions = 0;
@@ -53,8 +55,8 @@ struct Sequence {
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   /// Includes the tokens that open steps sample.
   int length() const { return num_tokens() + tokens_in_flight; }
-  /// The first position that no step has been scheduled for.
-  int next() const { return computed + rows_in_flight; }
+  /// The first position that no step has been scheduled for, if no draft in flight is accepted.
+  int next() const { return computed + rows_in_flight - drafts_in_flight; }
   int remaining() const { return length() - next(); }
   /// Encoder output rows, each with cross keys and values; 0 = no encoder.
   int encoder_len() const { return encoder ? encoder->rows : 0; }
@@ -79,6 +81,8 @@ struct ScheduledChunk {
   /// The last rows are those of the sequence's first drafts. The row before them and all of them sample; a
   /// draft is accepted if the row before it sampled it.
   int drafts = 0;
+  /// Drafts that were in flight when it was scheduled: its positions are as many higher as are accepted.
+  int ahead = 0;
 
   int end() const { return first + count; }
   /// The end of the tokens that are known.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/philox.h"
+#include "engine/batch_builder.h"
 #include "speculative/ngram_drafter.h"
 #include "speculative/suffix_drafter.h"
 
@@ -16,7 +17,7 @@ Speculator::Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafte
       drafter_(std::move(drafter)),
       vocab_(static_cast<uint64_t>(vocab)),
       table_(config_.method == DraftMethod::draft_model) {
-  FOVEA_CHECK(drafter_ != nullptr && vocab > 0);
+  FOVEA_CHECK(vocab > 0 && (drafter_ != nullptr || config_.ngram_on_device));
 }
 
 /// Drafts of each sequence in a step of `decodes` sequences.
@@ -59,7 +60,7 @@ DraftTable::Choice Speculator::planned(int decodes) {
 
 bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
   const int most = planned(static_cast<int>(sequences.size())).drafts;
-  if (most == 0) return false;
+  if (most == 0 || !drafter_) return false;
   bool plans = false;
   for (const Sequence* s : sequences) {  // all: the drafter prepares for them while the device computes
     if (tokens_for(*s, most) == 0) continue;
@@ -78,6 +79,7 @@ DraftTable::Choice Speculator::end_plan() {
 void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
   const auto [most, alone] = planned(decodes);
   if (most == 0) return;
+  if (!drafter_) return ask_there(rooms, most);
   jobs_.clear();
   drafted_.clear();
   for (const DraftRoom& room : rooms) {
@@ -97,6 +99,16 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     keep_allowed(*drafted_[i], jobs_[i].drafts);
     drafted_[i]->drafts = std::move(jobs_[i].drafts);
     proposed_ = proposed_ || !drafted_[i]->drafts.empty();
+  }
+}
+
+/// Rows for drafts that the device makes, as many as it may have.
+void Speculator::ask_there(std::span<const DraftRoom> rooms, int most) {
+  for (const DraftRoom& room : rooms) {
+    Sequence& sequence = *room.sequence;
+    const int wanted = sequence.drafts_there ? std::min(room.most, tokens_for(sequence, most)) : 0;
+    sequence.drafts.assign(static_cast<size_t>(wanted), kFutureToken);
+    proposed_ = proposed_ || wanted > 0;
   }
 }
 
@@ -129,6 +141,7 @@ void Speculator::keep_allowed(const Sequence& sequence, std::vector<int32_t>& dr
 }
 
 void Speculator::settle(std::span<const Sequence* const> sequences) {
+  if (!drafter_) return;
   std::vector<HiddenRows> all;
   for (const Sequence* sequence : sequences) {
     HiddenRows& rows = all.emplace_back();
@@ -141,7 +154,7 @@ void Speculator::settle(std::span<const Sequence* const> sequences) {
 
 void Speculator::end(const Sequence& sequence) {
   accepted_.erase(sequence.id);
-  drafter_->end(sequence.id, sequence.tokens, sequence.prompt_len, sequence.client);
+  if (drafter_) drafter_->end(sequence.id, sequence.tokens, sequence.prompt_len, sequence.client);
 }
 
 std::unique_ptr<Drafter> make_drafter(const SpeculativeConfig& config) {

@@ -16,7 +16,8 @@ namespace fovea {
 
 class Speculator final : public DraftSource {
  public:
-  /// `vocab`: ids of synthetic drafts are below.
+  /// `vocab`: ids of synthetic drafts are below. `drafter`: null = the executor makes drafts
+  /// (Executor::drafts_there()).
   Speculator(SpeculativeConfig config, std::unique_ptr<Drafter> drafter, int vocab);
 
   /// A sequence's constraint, or null; a draft that it refuses is dropped with those after it.
@@ -43,7 +44,7 @@ class Speculator final : public DraftSource {
 
   /// A step's rows, for drafters that read the model's hidden states.
   void observe(std::span<const HiddenRows> rows, std::span<const std::span<const float>> states) {
-    drafter_->observe(rows, states);
+    if (drafter_) drafter_->observe(rows, states);
   }
   /// Drafter::settle()
   void settle(std::span<const Sequence* const> sequences);
@@ -59,6 +60,7 @@ class Speculator final : public DraftSource {
   DraftTable::Choice choose(int decodes);
   DraftTable::Choice planned(int decodes);
   int tokens_for(const Sequence& sequence, int most) const;
+  void ask_there(std::span<const DraftRoom> rooms, int most);
   void keep_one_job();
   void fill(DraftJob& job) const;
   void keep_allowed(const Sequence& sequence, std::vector<int32_t>& drafts) const;

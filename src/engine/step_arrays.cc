@@ -130,7 +130,8 @@ Status StepArrays::upload(const BatchBuilder& batch, Stream& stream, const More&
   };
   meta_.q_offsets = on_device(q_offsets_, most_seqs + 1);
   split_.prefill_offsets = on_device(split_.prefill_offsets, most_seqs + 1);
-  meta_.kv_lens = on_device(kv_lens_, most_seqs);
+  put(std::span<const int32_t>(kv_lens_), kv_lens_.size(), most_seqs, lens_there_);
+  meta_.kv_lens = elements(lens_there_);
   const bool crosses = limits_.max_cross_pages > 0;
   const BatchMeta& cross = batch.encoder().cross_meta();
   Tensor indptr, cross_indptr, indices;

@@ -61,6 +61,8 @@ class StepArrays {
   const StepTensors& tensors() const { return tensors_; }
   /// batch.meta() with arrays on the device.
   const BatchMeta& meta() const { return meta_; }
+  /// meta().kv_lens, which operations queued before the plan may change.
+  const Tensor& kv_lens() const { return lens_there_; }
   /// batch.split() with its prefill_offsets on the device, and the host's q_offsets and kv_lens.
   const PhaseSplit& split() const { return split_; }
   /// The same for batch.encoder().cross_meta(), whose pages follow the decoder's in kv_indices. Only with
@@ -88,6 +90,7 @@ class StepArrays {
   size_t block_ = 0;
   std::vector<int32_t> q_offsets_, kv_lens_, cross_lens_;  // of a step that was filled up
   StepTensors tensors_;
+  Tensor lens_there_;
   BatchMeta meta_, cross_meta_;
   PhaseSplit split_, cross_split_;
 };

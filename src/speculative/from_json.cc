@@ -182,7 +182,8 @@ class Reader {
       if (method.empty()) method = named;
     }
     if (method.empty() && !config_.model.empty()) method = method_of(config_.model);
-    if (method == "ngram" || method == "[ngram]" || method == "ngram_gpu")
+    config_.ngram_on_device = method == "ngram_gpu";
+    if (method == "ngram" || method == "[ngram]" || config_.ngram_on_device)
       config_.method = DraftMethod::ngram;
     else if (method == "suffix")
       config_.method = DraftMethod::suffix;

@@ -44,6 +44,8 @@ struct DeviceConfig {
   double patience = 60;
   uint32_t seed = 0;
   int drafts = 0;  ///< of a step; 0 = none
+  /// N-gram drafts of the device: tokens that are looked up, at least and at most.
+  std::optional<std::pair<int, int>> ngram = {};
   std::function<std::unique_ptr<Drafter>()> drafter = {};
   /// A drafter with a model, in place of `drafter`; what `watch` makes of it.
   SpeculativeConfig with_model = {};
@@ -115,6 +117,10 @@ class DeviceEngine {
     options.open_steps = setup.overlap.open_steps;
     options.row_bytes = DeviceExecutor::kRowBytes;
     options.logit_row_bytes = DeviceExecutor::kLogitRowBytes;
+    if (setup.ngram) {
+      options.row_bytes += DeviceExecutor::kNgramRowBytes;
+      options.logit_row_bytes += DeviceExecutor::kNgramLogitRowBytes;
+    }
     options.graph_rows = setup.buckets.empty() ? 0 : setup.buckets.back();
     options.limits = {kRunning, scheduler.max_batched_tokens, int64_t{kRunning} * scheduler.max_seq_len,
                       scheduler.max_seq_len};
@@ -148,6 +154,9 @@ class DeviceEngine {
     queue_ = std::make_unique<GuardedQueue>(device_, stream_, setup.latest, setup.seed);
 
     DeviceExecutor::Options executor;
+    if (setup.ngram)
+      executor.ngram = {setup.ngram->first, setup.ngram->second,   setup.drafts,
+                        kPageSize,          scheduler.max_seq_len, setup.with_model.synthetic_rates};
     executor.overlap = setup.overlap;
     executor.max_seqs = kRunning;
     executor.max_logit_rows = scheduler.max_logit_rows;
@@ -164,7 +173,10 @@ class DeviceEngine {
     if (setup.drafts > 0) {
       SpeculativeConfig speculative = setup.with_model;
       speculative.num_tokens = setup.drafts;
-      auto drafter = setup.drafter ? setup.drafter() : make_drafter(setup, scheduler, head);
+      speculative.ngram_on_device = setup.ngram.has_value();
+      auto drafter = setup.ngram     ? nullptr
+                     : setup.drafter ? setup.drafter()
+                                     : make_drafter(setup, scheduler, head);
       if (setup.watch) drafter = setup.watch(std::move(drafter));
       speculator = std::make_unique<Speculator>(speculative, std::move(drafter), config_.vocab_size);
     }

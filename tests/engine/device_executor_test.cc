@@ -11,10 +11,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/graph_buckets.h"
 #include "engine/token_constraint_test_support.h"
+#include "speculative/ngram_drafter.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/device_engine.h"
 #include "tests/engine/fixture.h"
@@ -153,6 +155,92 @@ TEST(DeviceExecutor, DraftsChangeNoAnswer) {
 
 std::string head_folder(const char* head) {
   return std::string(FOVEA_SOURCE_DIR) + "/tests/draft_heads/" + head;
+}
+
+/// Some of the requests repeat themselves.
+std::vector<GenerateRequest> repeating_requests() {
+  std::vector<GenerateRequest> requests = mixed_requests();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t>& prompt = requests[i].prompt_ids;
+    for (size_t t = 0; i % 4 < 2 && t < prompt.size(); ++t)
+      prompt[t] = static_cast<int32_t>(t % (i + 2));
+    requests[i].sampling.max_tokens = 60;
+    if (i % 3 == 0) requests[i].sampling.temperature = 0;  // which repeats itself soon
+  }
+  return requests;
+}
+
+/// The device looks n-gram drafts up, and steps that verify them are open two at a time. The same drafts as
+/// the host's are verified.
+TEST(DeviceDrafts, OfNgramsChangeNoAnswer) {
+  const std::vector<GenerateRequest> requests = repeating_requests();
+  DeviceEngine plain(Config{kOneByOne, {}});
+  const auto want = plain.run(requests);
+  int64_t preemptions = 0, replays = 0, overlapped = 0, placed = 0, accepted = 0;
+  for (const auto& [drafts, min, max] : test::cases({std::array{4, 1, 3}, {15, 2, 60}, {1, 1, 1}}, 1))
+    for (const Config& base : {Config{kOneByOne, {}}, Config{kAhead, {1, 2, 3, 4, 5, 6, 8, 16, 24}, 64},
+                               Config{kAhead, {3, 6}, 17, 40, true, 60, 3}})
+      for (const auto& [differ, rows, adaptive] :
+           test::cases({std::tuple{false, 2, false}, {true, 16, true}, {true, 1, false}}, 2)) {
+        Config setup = base;
+        setup.drafts = drafts;
+        setup.with_model.method = DraftMethod::ngram;
+        setup.with_model.adaptive = adaptive;
+        setup.phases_differ = differ;
+        setup.decode_rows = rows;
+        setup.ngram = {min, max};
+        DeviceEngine engine(setup);
+        EXPECT_EQ(engine.run(requests), want) << drafts << " drafts, " << setup.max_batched_tokens
+                                              << " rows, " << setup.num_pages << " pages, " << differ << rows;
+        const SpeculativeCounts counts = engine.core().stats().speculative;
+        if (setup.overlap.open_steps == 1) {
+          Config host = setup;
+          host.ngram.reset();
+          host.drafter = [&] { return std::make_unique<NgramDrafter>(min, max); };
+          DeviceEngine by_host(host);
+          EXPECT_EQ(by_host.run(requests), want);
+          const SpeculativeCounts expected = by_host.core().stats().speculative;
+          if (!adaptive && rows != 1) {  // else rows without a draft leave others no place
+            EXPECT_EQ(counts.draft_tokens, expected.draft_tokens);
+            EXPECT_EQ(counts.accepted_by_position, expected.accepted_by_position);
+          }
+        }
+        const EngineStats stats = engine.core().stats();
+        preemptions += stats.preemptions;
+        replays += engine.executor().counts().replays;
+        overlapped += engine.executor().counts().overlapped;
+        placed += engine.executor().counts().placed;
+        accepted += counts.accepted_tokens;
+        if (HasFailure()) return;
+      }
+  EXPECT_GT(preemptions, 5);
+  EXPECT_GT(replays, 50);
+  EXPECT_GT(overlapped, 100);
+  EXPECT_GT(placed, 500);
+  EXPECT_GT(accepted, 50);
+}
+
+/// Dice see the same drafts, whether or not steps overlap.
+TEST(DeviceDrafts, OfNgramsFallAsTheDice) {
+  std::vector<GenerateRequest> requests = repeating_requests();
+  requests = {requests[1]};
+  requests[0].sampling.max_tokens = 200;
+  std::vector<Answer> want;
+  for (const Overlap overlap : {kOneByOne, kAhead}) {
+    Config setup{overlap};
+    setup.drafts = 3;
+    setup.ngram = {2, 4};
+    setup.with_model.method = DraftMethod::ngram;
+    setup.with_model.synthetic_rates = {0.8, 0.5, 0.4};
+    DeviceEngine engine(setup);
+    const auto got = engine.run(requests);
+    const SpeculativeCounts counts = engine.core().stats().speculative;
+    EXPECT_NEAR(counts.mean_acceptance_length(), 2.7, 0.3);
+    if (want.empty()) want = got;
+    // At the end fewer drafts are verified where it is not known how many are left.
+    ASSERT_EQ(got[0].ids.size(), want[0].ids.size());
+    EXPECT_TRUE(std::equal(got[0].ids.begin(), got[0].ids.end() - 10, want[0].ids.begin()));
+  }
 }
 
 /// Drafters with models, whose drafts stay on the device until all of them are made.

@@ -64,6 +64,25 @@ EngineConfig config_of(const HeadCase& head, const std::string& model) {
   return config;
 }
 
+/// Of the MTP layer, as the formulas in fp64 have them: the GPU's, in bfloat16, are compared with the same
+/// ones.
+TEST(DraftHeadLogits, AreThoseOfTheFormulas) {
+  const HeadCase head{"mtp_bf16", DraftMethod::mtp};
+  const ModelWithMtp model(std::string(FOVEA_SOURCE_DIR) + "/tests");
+  std::vector<double> off;
+  double most = 0;
+  for (const json& text : read_json(head_dir(head.head) + "/drafts.json")["texts"]) {
+    EngineConfig config = config_of(head, model.path());
+    config.speculative.num_tokens = 1;
+    WatchedCore core(config, {});
+    core.keep_logits();
+    core.run(text["ids"].get<std::vector<int32_t>>(), 16);
+    test::compare_logits(core.logits, text, SIZE_MAX, off, most);
+  }
+  EXPECT_GT(off.size(), 30u);
+  EXPECT_LT(most, kTolerance);
+}
+
 class DraftHeads : public testing::TestWithParam<HeadCase> {
  protected:
   std::string model() {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/sample/edit_block.h"
 #include "ops/ops.h"
 #include "ops/token_sampler.h"
+#include "speculative/ngram_drafter.h"
 #include "tests/reference_device/guarded_device.h"
 
 namespace fovea::test {
@@ -72,7 +73,68 @@ class GuardedQueue final : public DeviceQueue {
     return {};
   }
 
+  /// As cuda::launch_place().
+  Status place(const cuda::PlaceArgs& args) override {
+    device_.queue([args] {
+      for (int r = 0; r < args.num_rows; ++r)
+        if (args.rows[r].slot >= 0) place_row(args, r);
+    });
+    return {};
+  }
+  /// As cuda::launch_follow().
+  Status follow(const cuda::FollowArgs& args) override {
+    device_.queue([args] {
+      for (int r = 0; r < args.num_rows; ++r)
+        if (args.rows[r].slot >= 0) follow_row(args, r);
+    });
+    return {};
+  }
+
  private:
+  static void place_row(const cuda::PlaceArgs& args, int r) {
+    const cuda::PlacedRow row = args.rows[r];
+    const cuda::NgramState& state = args.slots.states[row.slot];
+    const int position = state.length - 1 + row.ahead;
+    const int32_t token = row.ahead > 0 ? state.drafts[row.ahead - 1]
+                                        : args.slots.tokens[row.slot * args.slots.capacity + position];
+    args.token_ids[r] = std::max(token, 0);
+    args.positions[r] = position;
+    const int32_t* const pages = args.kv_indices + args.kv_indptr[row.sequence];
+    FOVEA_CHECK(position / args.page_size < args.kv_indptr[row.sequence + 1] - args.kv_indptr[row.sequence]);
+    args.kv_slots[r] = int64_t{pages[position / args.page_size]} * args.page_size + position % args.page_size;
+    if (args.q_offsets[row.sequence + 1] == r + 1) args.kv_lens[row.sequence] = position + 1;
+    if (row.logit_row >= 0) args.sample_rows[row.logit_row].position = static_cast<uint64_t>(position) + 1;
+  }
+
+  static void follow_row(const cuda::FollowArgs& args, int r) {
+    const cuda::FollowedRow row = args.rows[r];
+    cuda::NgramState& state = args.slots.states[row.slot];
+    int32_t* const tokens = args.slots.tokens + row.slot * args.slots.capacity;
+    const auto newest = static_cast<uint64_t>(state.length) - 1;
+    bool accepts = true;
+    for (int i = 0; i <= row.drafts; ++i) {
+      cuda::SampleResult& result = args.results[r + i];
+      result.draft = i < row.drafts ? state.drafts[i] : -1;
+      if (!accepts) continue;
+      const bool compares = result.draft >= 0 && result.status == cuda::SampleStatus::ok;
+      accepts = compares && result.draft == result.token;
+      if (args.rolls && compares)
+        accepts =
+            philox_uniform(~args.sample_rows[r + i].seed, newest + static_cast<uint64_t>(i)) < args.dice[i];
+      FOVEA_CHECK(state.length < args.slots.capacity);
+      tokens[state.length++] = accepts ? result.draft : std::max(result.token, 0);
+    }
+    NgramIndex index(args.min, args.max);
+    const auto found = index.find({tokens, static_cast<size_t>(state.length)}, args.most);
+    for (size_t i = 0; i < std::size(state.drafts); ++i) {
+      const bool some = i < static_cast<size_t>(args.most);
+      state.drafts[i] = i < found.size() ? found[i]
+                        : args.rolls && some
+                            ? (tokens[state.length - 1] + static_cast<int32_t>(i) + 1) % args.vocab
+                            : -1;
+    }
+  }
+
   class Graph final : public DeviceGraph {
    public:
     Graph(GuardedDevice& device, std::vector<std::function<void()>> work)

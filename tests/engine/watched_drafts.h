@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -38,7 +39,8 @@ inline constexpr HeadCase kLlamaHeads[] = {{"eagle3_bf16", DraftMethod::eagle3},
 /// in config.json. `tests`: the folder of both.
 class ModelWithMtp {
  public:
-  explicit ModelWithMtp(const std::filesystem::path& tests) {
+  /// `exchanged`: two norms of the layer change places.
+  explicit ModelWithMtp(const std::filesystem::path& tests, bool exchanged = false) {
     namespace fs = std::filesystem;
     const fs::path to(dir_.path()), from = tests / "goldens" / "glm4moelite_mla4_bf16",
                                     head = tests / "draft_heads" / "mtp_bf16";
@@ -56,6 +58,7 @@ class ModelWithMtp {
       for (const CheckpointTensor& tensor : checkpoint->tensors())
         map[std::string(tensor.name())] = name;
     }
+    if (exchanged) exchange_norms(to / "model-2.safetensors");
     dir_.write("model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
   }
   const std::string& path() const { return dir_.path(); }
@@ -64,6 +67,17 @@ class ModelWithMtp {
   static nlohmann::json read(const std::filesystem::path& path) {
     std::ifstream in(path);
     return nlohmann::json::parse(in);
+  }
+  /// Their names in the file's header are as long as each other.
+  static void exchange_norms(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    in.close();
+    const size_t first = bytes.find("enorm.weight"), second = bytes.find("hnorm.weight");
+    if (first == std::string::npos || second == std::string::npos)
+      throw std::runtime_error("the head has no two norms");
+    std::swap(bytes[first], bytes[second]);
+    std::ofstream(file, std::ios::binary) << bytes;
   }
 
   TempDir dir_;
@@ -87,6 +101,10 @@ class Watched final : public Drafter {
     return every_ == 0 || (job.tokens.size() + 1) % every_ == 0;
   }
 
+  /// Called after each proposal for one sequence.
+  using After = std::function<void(const DraftJob&, const HeadDrafter&)>;
+  void after(After after) { after_ = std::move(after); }
+
   /// Only sequences that begin with these tokens are watched.
   void watch(std::vector<int32_t> tokens) { watched_ = std::move(tokens); }
 
@@ -109,6 +127,7 @@ class Watched final : public Drafter {
  private:
   void propose_now(std::span<DraftJob> jobs) {
     head_->propose(jobs);
+    if (after_ && jobs.size() == 1) after_(jobs.front(), dynamic_cast<const HeadDrafter&>(*head_));
     for (DraftJob& job : jobs) {
       if (std::ranges::equal(watched_, job.tokens.first(std::min(watched_.size(), job.tokens.size()))))
         proposals_[job.tokens.size()] = job.drafts;
@@ -121,6 +140,7 @@ class Watched final : public Drafter {
   Proposals& proposals_;
   std::unique_ptr<RecordedDrafter> known_;
   size_t every_ = 0;
+  After after_;
   std::vector<int32_t> watched_;
 };
 
@@ -148,6 +168,21 @@ class WatchedCore {
           std::make_unique<Speculator>(config.speculative, std::move(watched), setup_.context.sampled_vocab);
     }
     core_ = std::make_unique<EngineCore>(setup_.scheduler, *executor_, std::move(speculator));
+  }
+
+  /// From now on `logits` gets those of the last draft after each length of a text: of the first one, with
+  /// one draft a step, which has all rows of its run without graphs.
+  void keep_logits() {
+    watched_->after([this](const DraftJob& job, const HeadDrafter& head) {
+      const Tensor rows = head.logits();
+      std::vector<float> last(static_cast<size_t>(rows.size(1)));
+      Stream& stream = setup_.gpu ? *setup_.gpu->stream : *setup_.stream;
+      const float* const from = rows.as<float>() + (rows.size(0) - 1) * rows.stride(0);
+      const bool copied =
+          rows.device->copy_to_host(last.data(), from, last.size() * sizeof(float), stream).ok() &&
+          rows.device->synchronize(stream).ok();
+      if (copied) logits[job.tokens.size()] = std::move(last);
+    });
   }
 
   std::vector<int32_t> run(const std::vector<int32_t>& prompt, int tokens) {
@@ -189,6 +224,7 @@ class WatchedCore {
   EngineStats stats() const { return core_->stats(); }
 
   Watched::Proposals proposals;
+  std::map<size_t, std::vector<float>> logits;  ///< keep_logits()
 
  private:
   EngineSetup setup_;
@@ -197,6 +233,22 @@ class WatchedCore {
   Watched* watched_ = nullptr;
   uint64_t next_id_ = 1;
 };
+
+/// How far logits of first drafts are off, in multiples of what simulated rounding changes; ascending.
+/// `text`: one of drafts.json; up to a length of `until`.
+inline void compare_logits(const std::map<size_t, std::vector<float>>& logits, const nlohmann::json& text,
+                           size_t until, std::vector<double>& off, double& most) {
+  for (const nlohmann::json& at : text["at"]) {
+    const auto found = logits.find(at["length"].get<size_t>());
+    if (found == logits.end() || found->first > until) continue;
+    double worst = 0;
+    for (size_t i = 0; i < at["logits"].size(); ++i)
+      worst = std::max(worst, std::abs(found->second[i] - at["logits"][i].get<double>()));
+    most = std::max(most, worst);
+    off.push_back(worst / at["noise"].get<double>());
+  }
+  std::ranges::sort(off);
+}
 
 struct ComparedDrafts {
   int equal = 0, others = 0;

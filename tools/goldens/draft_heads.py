@@ -10,7 +10,8 @@ and the greedy answer) the drafts after each length, and the gap between the bes
 forward pass is checked against golden.json.
 
 The head mtp is compared in bfloat16 too, where a router may choose another expert, so that no bound of the gap tells
-which drafts rounding can change. `sure` counts the first drafts of a chain that stay the same in NOISES forward passes
+which drafts rounding can change. `logits` are those of the first draft, of the first LOGITS ids, and `noise` the most
+by which they differ in the passes below. `sure` counts the first drafts of a chain that stay the same in NOISES forward passes
 of model and head whose linear layers and norms have relative errors of up to 2^-9 each, as rounding to bfloat16 has.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 SEED = 20261127
 DRAFTS = 4
 NOISES = 12
+LOGITS = 24  # ids whose logits are compared
 PROMPTS = (1, 2, 5)  # of golden.json: 15, 16 and 33 tokens
 
 
@@ -304,27 +306,29 @@ def drafts_of(head, tokens, states, first):
         length = row + 2
         if length < first:
             continue
-        drafts, gaps, chain = [], [], list(cache)
+        drafts, gaps, chain, first_logits = [], [], list(cache), [round(x, 4) for x in logits[:LOGITS]]
         for i in range(DRAFTS):
             order = sorted(range(len(logits)), key=lambda t: -logits[t])
             gaps.append(round(logits[order[0]] - logits[order[1]], 6))
             drafts.append(head.token(order[0]))
             if i + 1 < DRAFTS:
                 logits, state = head.step(drafts[-1], state, row + 1 + i, chain)
-        out.append(dict(length=length, drafts=drafts, gaps=gaps))
+        out.append(dict(length=length, drafts=drafts, gaps=gaps, logits=first_logits))
     return out
 
 
 def count_sure(head, texts, found):
-    """Adds `sure` to the drafts of each text."""
+    """Adds `sure` and `noise` to the drafts of each text."""
     for drafts in found:
         for at in drafts:
-            at["sure"] = DRAFTS
+            at["sure"], at["noise"] = DRAFTS, 0
     for seed in range(NOISES):
         Noise.random = random.Random(seed)
         for (prompt, tokens, _), drafts in zip(texts, found):
             noisy = drafts_of(head, tokens, head.target.states(tokens), len(prompt["ids"]) + 1)
             for at, other in zip(drafts, noisy):
+                off = max(abs(x - y) for x, y in zip(at["logits"], other["logits"]))
+                at["noise"] = max(at["noise"], round(off, 4))
                 while at["drafts"][:at["sure"]] != other["drafts"][:at["sure"]]:
                     at["sure"] -= 1
     Noise.random = None
@@ -486,6 +490,9 @@ def main():
         all_drafts = [drafts_of(head, tokens, states, len(prompt["ids"]) + 1) for prompt, tokens, states in texts]
         if make is mtp:
             count_sure(head, texts, all_drafts)
+        else:
+            for at in (at for found in all_drafts for at in found):
+                del at["logits"]
         for (prompt, _, _), found in zip(texts, all_drafts):
             text = ",\n  ".join(json.dumps(d, separators=(",", ":")) for d in found)
             ids, answer = (json.dumps(prompt[key], separators=(",", ":")) for key in ("ids", "greedy"))

@@ -37,6 +37,9 @@ class GpuQueue final : public DeviceQueue {
     return cuda::sample_scratch_bytes(rows, width, main());
   }
 
+  Status place(const cuda::PlaceArgs& args) override { return cuda::launch_place(args, main()); }
+  Status follow(const cuda::FollowArgs& args) override { return cuda::launch_follow(args, main()); }
+
   Status copy_beside(void* to, const void* from, size_t bytes) override {
     FOVEA_RETURN_IF_ERROR(events_[kComputed].record(main()));
     FOVEA_RETURN_IF_ERROR(copies_.wait(events_[kComputed]));

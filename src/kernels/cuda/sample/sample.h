@@ -57,7 +57,8 @@ struct SampleResult {
   float logprob;        ///< of the token, from the logits as the model gave them, over all `width`
   int32_t rank;         ///< from 1; lower ids first on a tie
   int32_t num_top;      ///< min(top, width)
-  int32_t unused[3];
+  int32_t draft;        ///< set by launch_follow() alone: what the token is compared with; -1 = nothing
+  int32_t unused[2];
   int32_t top_ids[kMaxTop];  ///< best first
   float top_logprobs[kMaxTop];
 };
