@@ -60,8 +60,12 @@ SuffixIndex::Match SuffixIndex::find(std::span<const int32_t> last, int longest,
 }
 
 void SuffixDrafter::draft(DraftJob& job, const SuffixIndex& index, const SuffixIndex::Match& match) const {
-  const auto by_match = static_cast<int>(config_.suffix_max_spec_factor * match.length);
-  const int most = std::min({job.most, by_match, config_.suffix_max_tree_depth - match.length});
+  // A long match counts as far as leaves room for most drafts.
+  int by_match = 0;
+  for (int length = 1; length <= match.length; ++length)
+    by_match = std::max(by_match, std::min(static_cast<int>(config_.suffix_max_spec_factor * length),
+                                           config_.suffix_max_tree_depth - length));
+  const int most = std::min(job.most, by_match);
   const auto all = static_cast<double>(match.ends.size());
   std::vector<size_t> places = match.ends;
   while (static_cast<int>(job.drafts.size()) < most) {

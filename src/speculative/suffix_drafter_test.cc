@@ -66,6 +66,16 @@ TEST(SuffixDrafter, DraftsAreAsLongAsTheMatchAndAsFrequentAsAsked) {
   EXPECT_EQ(propose(drafter, 4, {1, 2, 5, 0, 1, 2, 5, 8, 1, 2, 6, 9, 1, 2})[0], 5);
 }
 
+/// A match that is as deep as the tree counts in part: else one draft at most would follow it.
+TEST(SuffixDrafter, LongMatchesLeaveRoomForDrafts) {
+  SuffixDrafter drafter(suffix());
+  Tokens twice;
+  for (int i = 0; i < 100; ++i)
+    twice.push_back(i % 50);
+  EXPECT_EQ(propose(drafter, 1, twice).size(), 12u);
+  EXPECT_EQ(propose(drafter, 2, twice, 5), (Tokens{0, 1, 2, 3, 4}));
+}
+
 TEST(SuffixDrafter, OtherAnswersServeTheSameClientAlone) {
   SuffixDrafter drafter(suffix(2)), off(suffix());
   const Tokens answer = {99, 1, 2, 3, 4, 5};

@@ -71,7 +71,8 @@ TEST(DraftHeadLogits, AreThoseOfTheFormulas) {
   const ModelWithMtp model(std::string(FOVEA_SOURCE_DIR) + "/tests");
   std::vector<double> off;
   double most = 0;
-  for (const json& text : read_json(head_dir(head.head) + "/drafts.json")["texts"]) {
+  const json golden = read_json(head_dir(head.head) + "/drafts.json");
+  for (const json& text : golden["texts"]) {
     EngineConfig config = config_of(head, model.path());
     config.speculative.num_tokens = 1;
     WatchedCore core(config, {});
