@@ -96,6 +96,9 @@ Request::Request(const GenerateRequest& request, int index,
   sequence.tokens = request.prompt_ids;
   sequence.prompt_len = sequence.num_tokens();
   sequence.client = request.client;
+  sequence.cache_salt = request.cache_salt;
+  sequence.draft_client = request.client;
+  if (!request.cache_salt.empty()) sequence.draft_client += '\0' + request.cache_salt;
   sequence.logits_from = request.prompt_logprobs ? 0 : sequence.prompt_len - 1;
   if (request.prompt_logprobs) prompt_logprobs_.resize(sequence.tokens.size() - 1);
   const int room = context.max_seq_len - sequence.prompt_len;

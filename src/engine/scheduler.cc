@@ -44,6 +44,9 @@ Scheduler::Scheduler(const SchedulerConfig& config)
 }
 
 void Scheduler::add(Sequence* sequence) {
+  if (sequence->lora || !sequence->cache_salt.empty())
+    sequence->cache_space =
+        cache_spaces_.space(sequence->lora ? sequence->lora->number : 0, sequence->cache_salt);
   FOVEA_CHECK(sequence->prompt_len >= 1 && sequence->num_tokens() >= sequence->prompt_len);
   FOVEA_CHECK(sequence->num_tokens() <= config_.max_seq_len);
   FOVEA_CHECK(sequence->encoder_len() <= config_.max_encoder_len);
@@ -492,12 +495,12 @@ std::span<const int32_t> Scheduler::key_of(const Sequence& sequence, size_t coun
   const int prompt_pages = sequence.prompt_len / config_.page_size;
   const auto shared = static_cast<size_t>(prompt_pages) * static_cast<size_t>(config_.page_size);
   const bool by_phase = config_.phases_differ && count > shared;
-  if ((!by_phase && !sequence.lora) || count == 0) return std::span(sequence.tokens).first(count);
+  if ((!by_phase && sequence.cache_space == 0) || count == 0) return std::span(sequence.tokens).first(count);
   const auto own = -1 - static_cast<int32_t>(sequence.arrival & 0x7fffffff);
   const size_t common = by_phase ? shared : count;
   key_.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(common));
-  if (sequence.lora && common > 0)
-    key_.front() = adapter_keys_.key(sequence.lora->number, key_.front()).value_or(own);
+  if (sequence.cache_space > 0 && common > 0)
+    key_.front() = cache_spaces_.key(sequence.cache_space, key_.front()).value_or(own);
   key_.resize(count, own);
   return key_;
 }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/adapter_keys.h"
+#include "engine/cache_spaces.h"
 #include "engine/fair_line.h"
 #include "engine/sequence.h"
 #include "fovea/engine.h"
@@ -189,7 +189,7 @@ class Scheduler {
   size_t decodes_ = 0;        // of step_, at its front
   int spare_seqs_ = 0;        // sequences of the batch, beyond one for each that runs, that the step may have
   std::vector<int32_t> key_;  // the last key_of()
-  AdapterKeys adapter_keys_;
+  CacheSpaces cache_spaces_;
   uint64_t arrivals_ = 0;
   uint64_t overtaken_ =
       0;  // the arrival of the sequence that was the first in the queue without room for its adapter

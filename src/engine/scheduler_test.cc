@@ -349,12 +349,13 @@ std::shared_ptr<const LoraAdapter> adapter(uint64_t number) {
 TEST(SchedulerTest, APrefixIsThatOfOneAdapter) {
   for (const int page_size : {1, 2}) {
     Scheduler scheduler(config_of(4, 16, page_size, 64));
-    const auto hits = [&](std::shared_ptr<const LoraAdapter> lora) {
+    const auto hits = [&](std::shared_ptr<const LoraAdapter> lora, const char* salt = "") {
       Sequence sequence;
       sequence.tokens = {1, 2, 1, 2, 1, 2, 1};
       sequence.prompt_len = 7;
       sequence.logits_from = 6;
       sequence.lora = std::move(lora);
+      sequence.cache_salt = salt;
       scheduler.add(&sequence);
       EXPECT_EQ(scheduler.schedule().size(), 1u);
       scheduler.commit();
@@ -366,6 +367,11 @@ TEST(SchedulerTest, APrefixIsThatOfOneAdapter) {
       EXPECT_EQ(hits(lora), 0);
     for (const auto& lora : {b, std::shared_ptr<const LoraAdapter>(), a})
       EXPECT_EQ(hits(lora), 6);
+    for (const int hit : {0, 6})
+      for (const char* salt : {"x", "y"}) {
+        EXPECT_EQ(hits(nullptr, salt), hit);
+        EXPECT_EQ(hits(a, salt), hit);
+      }
     EXPECT_EQ(hits(adapter(3)), 0);
   }
 }
@@ -433,14 +439,19 @@ TEST(SchedulerTest, ASequenceThatWaitsForAnAdapterIsNotOvertakenForEver) {
   EXPECT_TRUE(is_running(waits));
 }
 
-TEST(AdapterKeys, AreDifferentForDifferentPairs) {
-  AdapterKeys keys;
+TEST(CacheSpaces, AreDifferentForDifferentPairs) {
+  CacheSpaces keys;
+  std::set<uint64_t> spaces;
+  for (const uint64_t adapter : {0, 1, 2})
+    for (const char* salt : {"", "a", "1a"})
+      EXPECT_TRUE(spaces.insert(keys.space(adapter, salt)).second);
+  EXPECT_EQ(keys.space(1, "a"), keys.space(1, "a"));
   std::set<int32_t> seen;
   for (const uint64_t number : {1, 2, 3})
     for (const int32_t token : {0, 1, 500'000})
       EXPECT_TRUE(seen.insert(*keys.key(number, token)).second);
   EXPECT_EQ(keys.key(2, 1), keys.key(2, 1));
-  EXPECT_GE(*seen.begin(), AdapterKeys::kFirst);
+  EXPECT_GE(*seen.begin(), CacheSpaces::kFirst);
 }
 
 TEST(SchedulerTest, GeneratedTokensAreCachedForTheNextTurn) {

@@ -31,11 +31,14 @@ struct Sequence {
   int priority = 0;                             ///< lower = served sooner; SchedulingPolicy::priority only
   std::vector<int32_t> drafts;                  ///< may follow `tokens`; verified by the next step
   std::string client;                           ///< clients get equal shares
+  std::string cache_salt;                       ///< GenerateRequest::cache_salt
+  std::string draft_client;                     ///< DraftJob::client: client and salt
   std::shared_ptr<const EncoderInput> encoder;  ///< null = none
   std::shared_ptr<const LoraAdapter> lora;      ///< null = none
 
   // Scheduler state.
   uint64_t arrival = 0;          ///< arrival number, over all sequences ever added
+  uint64_t cache_space = 0;      ///< of its adapter and salt: prefixes are shared in it; 0 = neither
   ClientShare* share = nullptr;  ///< its client's state; used by FairLine only
   int computed = 0;              ///< keys and values of tokens [0, computed) are in `pages`, or were dropped
   std::vector<int32_t> pages;    ///< page table; enough for the next chunk. Entries [0, dropped) are 0

@@ -64,7 +64,7 @@ bool Speculator::plans_drafts(std::span<const Sequence* const> sequences) {
   bool plans = false;
   for (const Sequence* s : sequences) {  // all: the drafter prepares for them while the device computes
     if (tokens_for(*s, most) == 0) continue;
-    const bool may = drafter_->may_draft({s->id, s->tokens, s->prompt_len, s->client});
+    const bool may = drafter_->may_draft({s->id, s->tokens, s->prompt_len, s->draft_client});
     plans = plans || may || !config_.synthetic_rates.empty();
   }
   return plans;
@@ -86,8 +86,13 @@ void Speculator::propose(std::span<const DraftRoom> rooms, int decodes) {
     Sequence& sequence = *room.sequence;
     const int wanted = std::min(room.most, tokens_for(sequence, most));
     if (wanted == 0) continue;
-    jobs_.push_back(
-        {sequence.id, sequence.tokens, sequence.prompt_len, sequence.client, wanted, {}, sequence.pages});
+    jobs_.push_back({sequence.id,
+                     sequence.tokens,
+                     sequence.prompt_len,
+                     sequence.draft_client,
+                     wanted,
+                     {},
+                     sequence.pages});
     drafted_.push_back(&sequence);
   }
   if (jobs_.empty()) return;
@@ -154,7 +159,7 @@ void Speculator::settle(std::span<const Sequence* const> sequences) {
 
 void Speculator::end(const Sequence& sequence) {
   accepted_.erase(sequence.id);
-  if (drafter_) drafter_->end(sequence.id, sequence.tokens, sequence.prompt_len, sequence.client);
+  if (drafter_) drafter_->end(sequence.id, sequence.tokens, sequence.prompt_len, sequence.draft_client);
 }
 
 std::unique_ptr<Drafter> make_drafter(const SpeculativeConfig& config) {

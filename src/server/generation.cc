@@ -113,6 +113,7 @@ GenerateRequest Generation::engine_request(size_t prompt) const {
   out.sampling = request_.sampling;
   out.priority = request_.priority;
   out.client = reply_->client();
+  out.cache_salt = request_.cache_salt;
   out.lora = core_.lora_of(request_.model);
   out.on_start = [reply = reply_] { reply->set_started(); };
   out.prompt_logprobs = request_.prompt_logprobs;

@@ -104,6 +104,9 @@ void read_generation(Fields& fields, const SamplingParams& defaults, GenerationR
   read_stream(fields, out);
   if (int count = 0; fields.read("prompt_logprobs", count, -1)) out.prompt_logprobs = count;
   fields.read("priority", out.priority, std::numeric_limits<int>::min());
+  if (fields.read("cache_salt", out.cache_salt) && out.cache_salt.empty())
+    fields.fail("cache_salt",
+                "cache_salt is empty; give a secret of those who share the cache, or leave it out");
   fields.read("return_token_ids", out.return_token_ids);
   fields.read("return_tokens_as_token_ids", out.return_tokens_as_ids);
   fields.read("echo", out.echo);

@@ -23,6 +23,7 @@ struct GenerationRequest {
   bool max_tokens_given = false;
   std::optional<int> prompt_logprobs;
   int priority = 0;
+  std::string cache_salt;  ///< GenerateRequest::cache_salt
   bool stream = false;
   bool include_usage = false;         ///< stream_options: usage in a final chunk
   bool continuous_usage = false;      ///< stream_options: usage in every chunk

@@ -228,7 +228,8 @@ TEST(OpenaiRequest, RefusesBadGenerationFields) {
       {R"("structured_outputs":{"rgex":"a+"})", "structured_outputs.rgex", "regex"},
       {R"("use_beam_search":true)", "use_beam_search", "not supported"},
       {R"("truncate_prompt_tokens":5)", "truncate_prompt_tokens", "not supported"},
-      {R"("cache_salt":"x")", "cache_salt", "not supported"},
+      {R"("cache_salt":"")", "cache_salt", "leave it out"},
+      {R"("extra_key":"x")", "extra_key", "cache_salt"},
       {R"("spaces_between_special_tokens":false)", "spaces_between_special_tokens", "leave it out"},
   };
   std::vector<BadBody> chats, completions;
@@ -380,7 +381,7 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
           "repetition_penalty":1.5,"frequency_penalty":-2,"presence_penalty":2,"logit_bias":{"13":-1e9,"7":0.5},
           "allowed_token_ids":[7],"bad_words":["no"],"max_tokens":16.0,"min_tokens":2,"stop":["a","b"],
           "stop_token_ids":[4],"ignore_eos":true,"skip_special_tokens":false,"include_stop_str_in_output":true,
-          "logprobs":0,"priority":-3,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
+          "logprobs":0,"priority":-3,"cache_salt":"s","stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
           "return_token_ids":true,"return_tokens_as_token_ids":true,"add_special_tokens":false,"user":"u",
           "response_format":{"type":"text"},"suffix":"","use_beam_search":false,"store":true,
           "frob":1,"n\u001b":2})",
@@ -409,6 +410,7 @@ TEST(OpenaiRequest, PutsFieldsOverDefaults) {
   EXPECT_FALSE(got.sampling.skip_special_tokens);
   EXPECT_EQ(got.sampling.logprobs, 0);
   EXPECT_EQ(got.priority, -3);
+  EXPECT_EQ(got.cache_salt, "s");
   EXPECT_TRUE(got.stream && got.include_usage && got.continuous_usage);
   EXPECT_TRUE(got.return_token_ids && got.return_tokens_as_ids);
   EXPECT_FALSE(got.add_special_tokens);
