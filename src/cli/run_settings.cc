@@ -80,7 +80,7 @@ RunSettings run_settings(const std::string& command, const EmbedInfo& info) {
 
 uint64_t request_digest(const GenerateRequest& request) {
   // A structured binding, so that a new member does not compile until it is handled here.
-  const auto& [prompt_ids, encoder_ids, encoder_features, priority, client, on_start, sampling,
+  const auto& [prompt_ids, encoder_ids, encoder_features, priority, client, cache_salt, on_start, sampling,
                prompt_logprobs, last_logits, lora] = request;
   const auto& [temperature, top_k, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
                logit_bias, allowed_token_ids, bad_words, seed, n, max_tokens, min_tokens, stop,
@@ -88,6 +88,7 @@ uint64_t request_digest(const GenerateRequest& request) {
                constraint, timestamps] = sampling;
   (void)priority;  // affects when the request runs, not its result
   (void)client;
+  (void)cache_salt;
   (void)on_start;
   Digest digest;
   digest.add(prompt_ids).add(encoder_ids).add(encoder_features).add(prompt_logprobs).add(last_logits);

@@ -77,7 +77,7 @@ class DrafterModel {
   /// Rows of a sequence that a decode may have.
   int decode_rows() const { return decode_rows_; }
   DraftRuns& runs() { return *runs_; }
-  /// Of the last run, as ModelRunner::logits().
+  /// ModelRunner::logits() of the last run.
   Tensor logits() const { return runner_->logits(); }
 
   std::unique_ptr<Model> model;  ///< set it after select()

@@ -64,8 +64,8 @@ EngineConfig config_of(const HeadCase& head, const std::string& model) {
   return config;
 }
 
-/// Of the MTP layer, as the formulas in fp64 have them: the GPU's, in bfloat16, are compared with the same
-/// ones.
+/// The MTP layer's logits are those of the formulas in fp64, with which the GPU's, in bfloat16, are compared
+/// too.
 TEST(DraftHeadLogits, AreThoseOfTheFormulas) {
   const HeadCase head{"mtp_bf16", DraftMethod::mtp};
   const ModelWithMtp model(std::string(FOVEA_SOURCE_DIR) + "/tests");
