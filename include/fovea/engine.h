@@ -184,8 +184,8 @@ struct GenerateRequest {
   /// Any name of the client: under overload, clients get equal shares of the computation. Answers do not
   /// depend on it.
   std::string client;
-  /// Prefixes in the cache, and earlier answers that suffix drafts follow, are shared with requests of the same
-  /// salt alone.
+  /// Prefixes in the cache, and earlier answers that suffix drafts follow, are shared with requests of the
+  /// same salt alone.
   std::string cache_salt;
   /// Called once, like a sink, when the first step of the first answer begins: the request has left the
   /// queue.

@@ -11,7 +11,8 @@
 
 namespace fovea {
 
-/// The rate of a draft at place `i`, if those before it are accepted, from SpeculativeConfig::synthetic_rates.
+/// The rate of a draft at place `i`, if those before it are accepted, from
+/// SpeculativeConfig::synthetic_rates.
 double rate_after(std::span<const double> rates, size_t i);
 
 class LogitRows {

@@ -177,47 +177,50 @@ TEST(DeviceDrafts, OfNgramsChangeNoAnswer) {
   DeviceEngine plain(Config{kOneByOne, {}});
   const auto want = plain.run(requests);
   int64_t preemptions = 0, replays = 0, overlapped = 0, placed = 0, accepted = 0;
-  for (const auto& [drafts, min, max] : test::cases({std::array{4, 1, 3}, {15, 2, 60}, {1, 1, 1}}, 1))
+  struct Case {
+    int drafts, min, max;
+    bool differ, adaptive;
+    int rows;  // Config::decode_rows
+  };
+  const auto cases = test::cases<Case>(
+      {{4, 1, 3, false, false, 2}, {15, 2, 60, true, false, 16}, {4, 1, 2, true, true, 1}}, 1);
+  for (const auto& [drafts, min, max, differ, adaptive, rows] : cases)
     for (const Config& base : {Config{kOneByOne, {}}, Config{kAhead, {1, 2, 3, 4, 5, 6, 8, 16, 24}, 64},
-                               Config{kAhead, {3, 6}, 17, 40, true, 60, 3}})
-      for (const auto& [differ, rows, adaptive] :
-           test::cases({std::tuple{false, 2, false}, {true, 16, true}, {true, 1, false}}, 2)) {
-        Config setup = base;
-        setup.drafts = drafts;
-        setup.with_model.method = DraftMethod::ngram;
-        setup.with_model.adaptive = adaptive;
-        setup.phases_differ = differ;
-        setup.decode_rows = rows;
-        setup.ngram = {min, max};
-        DeviceEngine engine(setup);
-        EXPECT_EQ(engine.run(requests), want) << drafts << " drafts, " << setup.max_batched_tokens
-                                              << " rows, " << setup.num_pages << " pages, " << differ << rows;
-        const SpeculativeCounts counts = engine.core().stats().speculative;
-        if (setup.overlap.open_steps == 1) {
-          Config host = setup;
-          host.ngram.reset();
-          host.drafter = [&] { return std::make_unique<NgramDrafter>(min, max); };
-          DeviceEngine by_host(host);
-          EXPECT_EQ(by_host.run(requests), want);
-          const SpeculativeCounts expected = by_host.core().stats().speculative;
-          if (!adaptive && rows != 1) {  // else rows without a draft leave others no place
-            EXPECT_EQ(counts.draft_tokens, expected.draft_tokens);
-            EXPECT_EQ(counts.accepted_by_position, expected.accepted_by_position);
-          }
-        }
-        const EngineStats stats = engine.core().stats();
-        preemptions += stats.preemptions;
-        replays += engine.executor().counts().replays;
-        overlapped += engine.executor().counts().overlapped;
-        placed += engine.executor().counts().placed;
-        accepted += counts.accepted_tokens;
-        if (HasFailure()) return;
+                               Config{kAhead, {3, 6}, 17, 40, true, 60, 3}}) {
+      Config setup = base;
+      setup.drafts = drafts;
+      setup.with_model.method = DraftMethod::ngram;
+      setup.with_model.adaptive = adaptive;
+      setup.phases_differ = differ;
+      setup.decode_rows = rows;
+      setup.ngram = {min, max};
+      DeviceEngine engine(setup);
+      EXPECT_EQ(engine.run(requests), want) << drafts << " drafts, " << setup.max_batched_tokens << " rows, "
+                                            << setup.num_pages << " pages, " << differ << rows;
+      const SpeculativeCounts counts = engine.core().stats().speculative;
+      if (setup.overlap.open_steps == 1 && !adaptive) {  // else rows without a draft leave others no place
+        Config host = setup;
+        host.ngram.reset();
+        host.drafter = [min = min, max = max] { return std::make_unique<NgramDrafter>(min, max); };
+        DeviceEngine by_host(host);
+        EXPECT_EQ(by_host.run(requests), want);
+        const SpeculativeCounts expected = by_host.core().stats().speculative;
+        EXPECT_EQ(counts.draft_tokens, expected.draft_tokens);
+        EXPECT_EQ(counts.accepted_by_position, expected.accepted_by_position);
       }
-  EXPECT_GT(preemptions, 5);
-  EXPECT_GT(replays, 50);
-  EXPECT_GT(overlapped, 100);
-  EXPECT_GT(placed, 500);
-  EXPECT_GT(accepted, 50);
+      const EngineStats stats = engine.core().stats();
+      preemptions += stats.preemptions;
+      replays += engine.executor().counts().replays;
+      overlapped += engine.executor().counts().overlapped;
+      placed += engine.executor().counts().placed;
+      accepted += counts.accepted_tokens;
+      if (HasFailure()) return;
+    }
+  EXPECT_GT(preemptions, 2);
+  EXPECT_GT(replays, 10);
+  EXPECT_GT(overlapped, 50);
+  EXPECT_GT(placed, 100);
+  EXPECT_GT(accepted, 20);
 }
 
 /// Dice see the same drafts, whether or not steps overlap.
