@@ -126,6 +126,32 @@ inline void launched(const Status& status, CudaStream& stream, const std::string
   if (code != cudaSuccess) std::exit(1);
 }
 
+/// Rows of NaN in every other sequence leave the other sequences' bits, `bytes`, as they were.
+inline void check_neighbours(DeltaArrays& a, const std::vector<unsigned char>& bytes, CudaStream& stream) {
+  const auto with_nan = [&](const Rows& rows, int64_t token) {
+    std::vector<unsigned char> x = rows.bytes.host;
+    for (size_t b = 1; b < a.c.lengths.size(); b += 2)
+      std::fill(x.begin() + a.offsets.host[b] * token * static_cast<int64_t>(size_of(a.c.dtype)),
+                x.begin() + a.offsets.host[b + 1] * token * static_cast<int64_t>(size_of(a.c.dtype)), 0xff);
+    copy_to_device(rows.bytes.device, x.data(), x.size());
+  };
+  for (const Rows* rows : {&a.q, &a.k, &a.v})
+    with_nan(*rows, rows->token);
+  a.poison();
+  launched(a.launch(stream), stream, a.c.name);
+  const auto now = a.out.bytes.download();
+  for (size_t b = 0; b < a.c.lengths.size(); b += 2) {
+    const auto size = static_cast<size_t>(a.out.token) * size_of(a.c.dtype);
+    const size_t first = static_cast<size_t>(a.offsets.host[b]) * size,
+                 last = static_cast<size_t>(a.offsets.host[b + 1]) * size;
+    expect(std::equal(now.begin() + static_cast<int64_t>(first), now.begin() + static_cast<int64_t>(last),
+                      bytes.begin() + static_cast<int64_t>(first)),
+           a.c.name + ": other bits beside a sequence of NaN");
+  }
+  for (const Rows* rows : {&a.q, &a.k, &a.v})
+    rows->bytes.upload();
+}
+
 inline void check_delta(const DeltaCase& c, CudaStream& stream) {
   DeltaArrays a(c);
   launched(a.launch(stream), stream, c.name);
@@ -164,6 +190,7 @@ inline void check_delta(const DeltaCase& c, CudaStream& stream) {
     expect(std::memcmp(a.after.download().data(), state.data(), state.size() * sizeof(float)) == 0,
            c.name + ": another state in another run");
   }
+  check_neighbours(a, bytes, stream);
   // The longest sequence alone, in calls of 64 rows and the rest, its state in place.
   size_t b = 0;
   for (size_t i = 0; i < c.lengths.size(); ++i)

@@ -1,3 +1,5 @@
+#include "device/cuda/cuda_error.h"
+#include "fovea/result.h"
 #include "kernels/cuda/linear_attention/chunked_kernel.cuh"
 
 namespace fovea::cuda {
@@ -10,19 +12,28 @@ bool has_chunked(const RecurrenceParams& p) {
          aligned_rows(p.out.data, p.out.token_stride, p.out.head_stride);
 }
 
-cudaError_t launch_chunked(const RecurrenceParams& p, cudaStream_t stream) {
+namespace {
+
+template <class T>
+cudaError_t launch_of(const RecurrenceParams& p, cudaStream_t stream) {
+  return p.delta ? chunked::launch_chunked_of<T, true>(p, stream)
+                 : chunked::launch_chunked_of<T, false>(p, stream);
+}
+
+}  // namespace
+
+Status launch_chunked(const RecurrenceParams& p, cudaStream_t stream) {
   int device = 0, major = 0;
-  if (const cudaError_t code = cudaGetDevice(&device); code != cudaSuccess) return code;
-  if (const cudaError_t code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-      code != cudaSuccess)
-    return code;
-  // The delta rule's triangular systems are the longest chain there, which wgmma does not shorten.
-  if (major == 9 && !p.delta) return launch_lightning_sm90(p, stream);
-  if (p.dtype == DType::bf16)
-    return p.delta ? chunked::launch_chunked_of<__nv_bfloat16, true>(p, stream)
-                   : chunked::launch_chunked_of<__nv_bfloat16, false>(p, stream);
-  return p.delta ? chunked::launch_chunked_of<__half, true>(p, stream)
-                 : chunked::launch_chunked_of<__half, false>(p, stream);
+  FOVEA_CUDA_TRY(cudaGetDevice(&device));
+  FOVEA_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (major == 9 && p.delta && has_delta_sm90(p)) return launch_delta_sm90(p, stream);
+  if (major == 9 && !p.delta)
+    FOVEA_CUDA_TRY(launch_lightning_sm90(p, stream));
+  else if (p.dtype == DType::bf16)
+    FOVEA_CUDA_TRY(launch_of<__nv_bfloat16>(p, stream));
+  else
+    FOVEA_CUDA_TRY(launch_of<__half>(p, stream));
+  return {};
 }
 
 }  // namespace fovea::cuda

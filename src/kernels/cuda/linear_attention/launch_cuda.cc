@@ -61,8 +61,7 @@ Status launch(const RecurrenceParams& p, LinearForm form, CudaStream& stream) {
                             ? "; rows must be aligned to 16 bytes"
                             : "; it has float16 and bfloat16 with 128") +
                        ": use the recurrent form");
-  FOVEA_CUDA_TRY(launch_chunked(p, stream.handle()));
-  return {};
+  return launch_chunked(p, stream.handle());
 }
 
 }  // namespace

@@ -32,9 +32,12 @@ cudaError_t launch_recurrent(const RecurrenceParams& p, cudaStream_t stream);
 /// Whether launch_chunked() takes the shape: 16-bit types, Dk = Dv = 128, aligned.
 bool has_chunked(const RecurrenceParams& p);
 /// One CTA for each (sequence, head), chunks of 64 rows on tensor cores.
-cudaError_t launch_chunked(const RecurrenceParams& p, cudaStream_t stream);
+Status launch_chunked(const RecurrenceParams& p, cudaStream_t stream);
 /// The same without `delta` by wgmma, on compute capability 9.0 only.
 cudaError_t launch_lightning_sm90(const RecurrenceParams& p, cudaStream_t stream);
+/// The same with `delta`, if tensor maps can express the strides.
+bool has_delta_sm90(const RecurrenceParams& p);
+Status launch_delta_sm90(const RecurrenceParams& p, cudaStream_t stream);
 /// 16-bit types, Dk = Dv = 64 or 128, aligned.
 bool has_hstu(const HstuAttention& c);
 cudaError_t launch_hstu_tiles(const HstuParams& p, cudaStream_t stream);

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, kRows > 16 ? 1 : 2)
     const int row = warp + r * kWarps;
     s[r] = {0, 0, 0, 0};
     if (in != nullptr && in_columns && row < p.dk)
-      s[r] = *reinterpret_cast<const float4*>(in + static_cast<int64_t>(row) * p.dv + column);
+      s[r] = __ldcs(reinterpret_cast<const float4*>(in + static_cast<int64_t>(row) * p.dv + column));
   }
   for (int t = 0; t < rows.count; ++t) {
     const int64_t token = rows.first + t;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, kRows > 16 ? 1 : 2)
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     if (warp + r * kWarps < p.dk)
-      *reinterpret_cast<float4*>(out + static_cast<int64_t>(warp + r * kWarps) * p.dv + column) = s[r];
+      __stcs(reinterpret_cast<float4*>(out + static_cast<int64_t>(warp + r * kWarps) * p.dv + column), s[r]);
 }
 
 }  // namespace
