@@ -45,10 +45,13 @@ Capability sm80_capability() {
 }
 
 /// Capability of src/kernels/cuda/sm90, with sm80 kernels for what sm90 lacks: everything that selects
-/// FlashAttention 3 on compute capability 9.0. No ALiBi, which selects version 2 (default_flash_version).
+/// FlashAttention 3 on compute capability 9.0. sm90 alone reads x-packed pages. No ALiBi, which selects
+/// version 2 (default_flash_version).
 Capability sm90_capability() {
   Capability c = sm80_capability();
   c.features = c.features.without({Feature::alibi});
+  c.features.insert(Feature::kv_x_packed);
+  c.features.insert(Feature::kv_shuffle);
   c.min_compute_capability = c.max_compute_capability = 90;
   return c;
 }

@@ -31,13 +31,14 @@ std::set<std::string> reached(std::string_view name, std::string_view version, c
 
 TEST(KernelNames, EveryHopperKernelIsReachedByTheRowThatClaimsThem) {
   const std::set<std::string> names = reached("FLASH_ATTN", "FA3", "sm90");
-  // Two types of queries: decode of 5 head sizes and 3 of e4m3; prefill of 5 head sizes, each in 4 variants,
-  // all of fp8 too, with and without a soft cap, and 2 of int8.
-  EXPECT_EQ(names.size(), 2u * (5 + 3) + 2u * (5 * 4 + 5 * 2 + 2));
-  for (const char* name : {"sm90 decode bf16 D=128", "sm90 decode fp16 kv=e4m3 D=256",
-                           "sm90 decode bf16 D=192/128", "sm90 prefill bf16 D=128 tma",
-                           "sm90 prefill fp16 D=96 cp.async softcap", "sm90 prefill bf16 kv=fp8 D=128",
-                           "sm90 prefill fp16 kv=fp8 D=256 softcap", "sm90 prefill bf16 kv=int8 D=64"})
+  // Two types of queries: decode of 5 head sizes, 3 of e4m3 and 2 of x-packed pages; prefill of 5 head sizes,
+  // each in 4 variants, all of fp8 too, with and without a soft cap, and 2 of int8.
+  EXPECT_EQ(names.size(), 2u * (5 + 3 + 2) + 2u * (5 * 4 + 5 * 2 + 2));
+  for (const char* name :
+       {"sm90 decode bf16 D=128", "sm90 decode fp16 kv=e4m3 D=256", "sm90 decode bf16 D=192/128",
+        "sm90 decode fp16 D=64 x-packed", "sm90 prefill bf16 D=128 tma",
+        "sm90 prefill fp16 D=96 cp.async softcap", "sm90 prefill bf16 kv=fp8 D=128",
+        "sm90 prefill fp16 kv=fp8 D=256 softcap", "sm90 prefill bf16 kv=int8 D=64"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

@@ -133,13 +133,16 @@ TEST(Rows, VersionsOfOneNameDifferInDeviceOrKernel) {
   EXPECT_TRUE(row("FLASH_ATTN", "FA3").documented->features.has(Feature::sink));
 }
 
-TEST(Rows, Version3IsForComputeCapability90AndAllThatVersion2DoesButAlibi) {
+TEST(Rows, Version3IsForComputeCapability90AndAllThatVersion2DoesButAlibiAndPackedPages) {
   const Capability &second = row("FLASH_ATTN", "FA2").capability,
                    &third = row("FLASH_ATTN", "FA3").capability;
   EXPECT_EQ(third.min_compute_capability, 90);
   EXPECT_EQ(third.max_compute_capability, 90);
   EXPECT_TRUE(second.features.has(Feature::alibi));
-  EXPECT_EQ(third.features, second.features.without({Feature::alibi}));
+  FeatureSet wanted = second.features.without({Feature::alibi});
+  wanted.insert(Feature::kv_x_packed);
+  wanted.insert(Feature::kv_shuffle);
+  EXPECT_EQ(third.features, wanted);
   EXPECT_EQ(third.kv_dtypes, second.kv_dtypes);
 }
 

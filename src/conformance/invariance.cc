@@ -5,6 +5,7 @@
 #include "attention/kv_view.h"
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "fovea/attention.h"
 #include "fovea/attention_backend.h"
 
 namespace fovea::conformance {
@@ -48,12 +49,19 @@ std::string without_company(AttentionBackend& backend, const Case& c, const Outp
   return {};
 }
 
-/// Other page sizes, and the other plain layout; only the latter if there is a single page size.
+/// Other page sizes that the backend serves the problem with, and the other plain layout, which pages of
+/// packed elements keep on a GPU; only the latter if there is a single page size.
 std::string other_pages(AttentionBackend& backend, const Case& c, const Output& first, Machine& machine) {
   const Capability& capability = backend.info().capability;
   std::vector<int> sizes;
+  const auto serves = [&](int page) {
+    AttentionSpec spec = c.problem.spec;
+    spec.page_size = page;
+    return validate(backend.info(), spec, machine.device(), c.problem.phase).empty();
+  };
   for (const int page : {1, 16, 3, 64, 128, 32, 544})
-    if (page != c.problem.spec.page_size && capability.page_sizes.has(page) && sizes.size() < 2)
+    if (page != c.problem.spec.page_size && capability.page_sizes.has(page) && serves(page) &&
+        sizes.size() < 2)
       sizes.push_back(page);
   if (sizes.empty()) sizes = {c.problem.spec.page_size};
   for (const int page : sizes) {
@@ -64,7 +72,9 @@ std::string other_pages(AttentionBackend& backend, const Case& c, const Output& 
     layout.page_lists = !layout.page_lists;
     // GPU kernels also read rows of a ragged tensor.
     layout.ragged = page == 1 && !c.layout.ragged && machine.device().kind != DeviceKind::cpu;
-    if (page == sizes.back()) layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
+    const bool packed = layout.kv == KvLayout::x_packed || layout.kv == KvLayout::shuffle;
+    if (page == sizes.back() && !(packed && machine.device().kind != DeviceKind::cpu))
+      layout.kv = layout.kv == KvLayout::nhd ? KvLayout::hnd : KvLayout::nhd;
     // Layouts with runs of x slots need page sizes that are multiples of x.
     if (!check_layout(layout.kv, kv_dtype_of(other.spec), page, other.spec.head_dim))
       layout.kv = KvLayout::x_packed;

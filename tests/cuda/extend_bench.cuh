@@ -15,6 +15,7 @@ struct ExtendShape {
   MaskSpec mask;
   float softcap = 0;
   bool sinks = false;
+  Pages layout = Pages::nhd;
 
   int heads() const { return kv_heads * group; }
   int page_size() const { return page == 0 ? 1 : page; }
@@ -136,6 +137,7 @@ class ExtendStep {
     }
     a.kv.page_size = FastDivisor(static_cast<uint32_t>(page));
     if (shape_.page != 0) a.kv.pages = table_.data;
+    put_pages(a.kv, shape_.layout, shape_.d, element);
     if (shape_.page == 0) a.kv.rows = pages;
     a.items = items_.data;
     a.num_items = count_.data;

@@ -98,6 +98,21 @@ struct Pool {
   }
 };
 
+enum class Pages : uint8_t { nhd, hnd, x_packed, shuffle };
+
+/// The strides of dense pages in the layout, of K and V of the same head size.
+inline void put_pages(KvParams& kv, Pages layout, int64_t dim, int64_t element) {
+  if (layout == Pages::nhd) return;
+  const int64_t page = kv.page_size.divisor, head = page * dim * element;
+  kv.k_head_stride = kv.v_head_stride = head;
+  kv.k_slot_stride = kv.v_slot_stride = dim * element;
+  if (layout == Pages::hnd) return;
+  kv.k_slot_stride = 16, kv.k_chunk_stride = page * 16;
+  kv.v_slot_stride = element;
+  kv.v_dim_stride = layout == Pages::shuffle ? 16 : page * element;
+  kv.v_chunk_stride = layout == Pages::shuffle ? dim * 16 : 0;
+}
+
 struct DecodeShape {
   const char* name;
   std::vector<int> lengths;
@@ -120,7 +135,7 @@ inline std::vector<DecodeShape> decode_shapes() {
 /// plain read. `rows`: query rows of a sequence, as where drafts are verified.
 inline void bench_decode(const char* name, const Kernel& kernel, const DecodeShape& shape, int page,
                          Pool& pool, int element, int head_dim = 128, int kv_heads = 8, int group = 4,
-                         bool read = true, int rows = 1) {
+                         bool read = true, int rows = 1, Pages layout = Pages::nhd) {
   int64_t tokens = 0, pages_of_set = 0;
   for (const int n : shape.lengths) {
     tokens += n;
@@ -174,6 +189,7 @@ inline void bench_decode(const char* name, const Kernel& kernel, const DecodeSha
     a.kv.k_head_stride = a.kv.v_head_stride = head_dim * element;
     a.kv.page_size = FastDivisor(page);
     a.kv.pages = table.data;
+    put_pages(a.kv, layout, head_dim, element);
     schedules.back().put(a);
     params.push_back(a);
   }

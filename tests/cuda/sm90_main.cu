@@ -1,11 +1,12 @@
 // Device program of the sm90 kernels: `check` (or one part of it: `bf16`, `fp16`, `eight_bit`, `invariance`,
-// `drafts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `latent_prefill`,
-// `eight_bit_prefill`, `few_rows`, `decode`, `rows`). Problems that sm90::select refuses are skipped and
-// counted.
+// `drafts`, `layouts`), `small` for a sanitizer, `bench` (or one part of it: `prefill`, `latent_prefill`,
+// `eight_bit_prefill`, `few_rows`, `decode`, `rows`, `bench_layouts`). Problems that sm90::select refuses are
+// skipped and counted.
 #include "base/float8.h"
 #include "extend_bench.cuh"
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/launch.h"
+#include "kernels/cuda/sm90/x_packed.h"
 #include "problems.h"
 #include "sm80_check.cuh"
 
@@ -32,7 +33,8 @@ static fovea::Result<KernelInfo> select(const Problem& p, KernelKind kind) {
 template <int kLongest>
 static fovea::Status launch(const KernelInfo& kernel, const AttentionParams& p, int items,
                             CUstream_st* stream, LaunchRecord* record) {
-  if (!sm90::is_widened(kernel)) return sm90::launch(kernel, p, items, stream, record);
+  if (!sm90::is_widened(kernel, sm90::is_x_packed(p.kv)))
+    return sm90::launch(kernel, p, items, stream, record);
   static DeviceArray<char> memory(size_t{3} << 30);
   fovea::AttentionLimits limits;
   limits.max_seqs = 64, limits.max_kv_len = kLongest, limits.max_kv_tokens = 2 * kLongest;
@@ -184,6 +186,81 @@ static void check_decode(Element type) {
     check_all(eight_bit(put(general_problems(5), all), Element::e4m3, false), KernelKind::decode, type);
     check_all(eight_bit(put(long_problems(), true), Element::e4m3, false), KernelKind::decode, type);
   }
+}
+
+/// x-packed pages: against the reference, and with the bits of strided pages.
+static void check_layouts(std::vector<Problem> problems, KernelKind kind, Element type) {
+  size_t served = 0;
+  for (Problem& p : problems) {
+    if (p.q == p.kv) p.kv = type;
+    p.q = type;
+    p.ragged = false;
+    if (p.page_size % 16 != 0) p.page_size = p.page_size == 1 ? 16 : 48;
+    const auto kernel = select(p, kind);
+    if (!kernel.ok() || !sm90::check_x_packed(*kernel, p.page_size).ok()) continue;
+    const Output strided = run_case(make_case(p), sm90_kernel(p, kind));
+    for (const bool shuffle : {false, true}) {
+      Problem packed = p;
+      packed.x_packed = true, packed.shuffle = shuffle;
+      packed.name += shuffle ? " shuffle" : " x-packed";
+      const HostCase c = make_case(packed);
+      const Output got = run_case(c, sm90_kernel(packed, kind));
+      close(c, reference(c), got);
+      expect(
+          got.out == strided.out && std::memcmp(got.lse.data(), strided.lse.data(), 4 * got.lse.size()) == 0,
+          "differs from strided pages", packed.name);
+      ++served;
+    }
+  }
+  std::printf("%-28s D %d/%d layouts: %zu of %zu served, %d failures so far\n", problems[0].name.c_str(),
+              problems[0].head_dim, problems[0].v_head_dim, served, 2 * problems.size(), failures);
+  std::fflush(stdout);
+}
+
+static void check_layouts() {
+  for (const Element type : {Element::bf16, Element::f16})
+    for (const HeadSize size : kHeadSizes) {
+      const bool all = size.d == 128 && type == Element::bf16;
+      const auto put = [&](const std::vector<Problem>& problems) {
+        return with_dims(all ? problems : few(problems), size.d, size.dv);
+      };
+      check_layouts(put(decode_problems()), KernelKind::decode, type);
+      check_layouts(with_dims(general_problems(5), size.d, size.dv), KernelKind::decode, type);
+      check_layouts(put(extend_problems(size.d)), KernelKind::extend, type);
+      check_layouts(put(general_problems(70)), KernelKind::extend, type);
+      for (const Element kv : {Element::e4m3, Element::e5m2, Element::int8}) {
+        if (kv == Element::int8 && size.d != 64 && size.d != 128) continue;
+        const auto eight = [&](const std::vector<Problem>& problems) {
+          return eight_bit(with_dims(few(problems), size.d, size.dv), kv, kv == Element::int8);
+        };
+        check_layouts(eight(extend_problems(size.d)), KernelKind::extend, type);
+        check_layouts(eight(general_problems(70)), KernelKind::extend, type);
+      }
+    }
+  check_layouts(split_problems(), KernelKind::extend, Element::bf16);
+  check_layouts(with_dims(few(decode_problems()), 128, 128), KernelKind::decode, Element::bf16);
+}
+
+static void bench_layouts() {
+  constexpr Pages kPages[] = {Pages::nhd, Pages::hnd, Pages::x_packed, Pages::shuffle};
+  constexpr const char* kNames[] = {"nhd", "hnd", "x_packed", "shuffle"};
+  Pool pool(size_t{5} << 30, 0);
+  Problem p;
+  for (const auto& [name, batch, length] :
+       {std::tuple{"B64 ctx4096", 64, 4096}, std::tuple{"B16 ctx8192", 16, 8192}})
+    for (const int page : {16, 64})
+      for (int i = 0; i < 4; ++i)
+        bench_decode(kNames[i], sm90_kernel(p, KernelKind::decode),
+                     DecodeShape{name, std::vector<int>(static_cast<size_t>(batch), length)}, page, pool, 2,
+                     128, 8, 4, i == 0, 1, kPages[i]);
+  for (const Element kv : {Element::bf16, Element::e4m3})
+    for (int i = 0; i < 4; ++i) {
+      const Pool eight(size_t{1} << 29, 1);
+      p.kv = kv;
+      ExtendShape shape = uniform(4, 4096, 16, 128, true);
+      shape.layout = kPages[i];
+      bench_extend(kNames[i], sm90_kernel(p, KernelKind::extend), shape, kv == Element::bf16 ? pool : eight);
+    }
 }
 
 static void check_type(Element type) {
@@ -438,6 +515,8 @@ int main(int argc, char** argv) {
   if (what == "eight_bit") check_eight_bit_prefill(Element::bf16), check_eight_bit_prefill(Element::f16);
   if (what == "invariance" || what == "check") check_invariances();
   if (what == "drafts" || what == "check") check_drafts(argc > 2 ? std::atoi(argv[2]) : 0);
+  if (what == "layouts" || what == "check") check_layouts();
+  if (what == "bench_layouts") bench_layouts();
   if (what == "small") check_small();
   if (what == "bench" || what == "prefill") bench_prefill();
   if (what == "bench" || what == "latent_prefill") bench_latent();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "attention/kv_view.h"
 #include "backends/cuda/step_layout.h"
 #include "fovea/attention.h"
 #include "fovea/result.h"
@@ -11,6 +12,7 @@
 #include "kernels/cuda/portable/select.h"
 #include "kernels/cuda/simt/select.h"
 #include "kernels/cuda/sm90/select.h"
+#include "kernels/cuda/sm90/x_packed.h"
 
 namespace fovea::cuda {
 namespace {
@@ -53,9 +55,15 @@ Result<sm90::Problem> hopper_problem(const AttentionSpec& spec) {
   return p;
 }
 
-Result<KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
+Result<KernelInfo> select_hopper(const AttentionSpec& spec, KernelKind kind) {
   FOVEA_TRY(problem, hopper_problem(spec));
-  return sm90::select(problem, phase == Phase::decode ? KernelKind::decode : KernelKind::extend);
+  FOVEA_TRY(kernel, sm90::select(problem, kind));
+  if (is_x_packed(spec)) FOVEA_RETURN_IF_ERROR(sm90::check_x_packed(kernel, spec.page_size));
+  return kernel;
+}
+
+Result<KernelInfo> select_hopper(const AttentionSpec& spec, Phase phase) {
+  return select_hopper(spec, phase == Phase::decode ? KernelKind::decode : KernelKind::extend);
 }
 
 /// `limits`: null for the question whether there is a kernel.
@@ -88,15 +96,15 @@ Result<KernelInfo> select(Family family, const AttentionSpec& spec, KernelUse us
   FOVEA_TRY(kv, kv_type(spec));
   const QueryType q = query_type(spec.dtype);
   const int d = spec.head_dim, dv = spec.v_head_dim;
+  if (is_x_packed(spec) && family != Family::sm90 && family != Family::portable)
+    return unsupported("the " + std::string(to_string(family)) + " kernels read no pages in the layout " +
+                       std::string(to_string(layout_of(spec))));
   switch (family) {
     case Family::sm80:
       return sm80::select(
           {q, kv, d, dv, needs_general_kernel(spec), few_sequences(spec, limits), shared_bytes},
           kind_of(use));
-    case Family::sm90: {
-      FOVEA_TRY(problem, hopper_problem(spec));
-      return sm90::select(problem, kind_of(use));
-    }
+    case Family::sm90: return select_hopper(spec, kind_of(use));
     case Family::mla_sm80: return select_mla(mla::Hardware::sm80, spec, kind_of(use), &limits);
     case Family::mla_sm90: return select_mla(mla::Hardware::sm90, spec, kind_of(use), &limits);
     case Family::mla_sparse_sm80: return select_mla(mla::Hardware::sm80, spec, kind_of(use), &limits);

@@ -86,6 +86,11 @@ inline constexpr int64_t kMostPartialBytes = int64_t{128} << 20;
 /// are. Error: a type that no kernel reads.
 Result<KvType> kv_type(const AttentionSpec& spec);
 
+/// Whether the cache has KvForm::x_packed.
+constexpr bool is_x_packed(const AttentionSpec& spec) {
+  return spec.kv_x_packed || spec.kv_shuffle;
+}
+
 /// Whether anything other than the causal limit and the sequence's end decides what a row sees or changes a
 /// score, or the largest product is not the largest score (scale < 0).
 bool needs_general_kernel(const AttentionSpec& spec);

@@ -9,6 +9,7 @@
 
 #include "fovea/attention.h"
 #include "kernels/cuda/sm90/prefill_policy.h"
+#include "kernels/cuda/sm90/x_packed.h"
 
 namespace fovea::cuda {
 namespace {
@@ -54,7 +55,9 @@ std::string kind_of(const KernelChoice& choice) {
 }
 
 std::string variant_of(const KernelChoice& choice, uint8_t variant) {
-  if (choice.family != Family::sm90 || choice.kernel.kind == KernelKind::decode) return "";
+  if (choice.family != Family::sm90) return "";
+  if (choice.kernel.kind == KernelKind::decode)
+    return variant == sm90::kPackedDecodeVariant ? " x-packed" : "";
   const sm90::PrefillVariant v = sm90::kPrefillVariants[variant];
   // 8-bit caches have one load mode, as they are widened first.
   const char* const load = choice.kernel.kv != KvType::same          ? ""
@@ -145,6 +148,9 @@ std::vector<KernelName> reachable_kernels(const BackendInfo& info, FamilyOf fami
         // soft cap.
         const bool variants = choice->family == Family::sm90 && choice->kernel.kind != KernelKind::decode;
         const bool widened = choice->kernel.kv != KvType::same;
+        if (choice->family == Family::sm90 && !variants && sm90::check_x_packed(choice->kernel, 16).ok())
+          for (const KernelName& name : names_of(*choice, {true, false, sm90::kPackedDecodeVariant}))
+            names.insert({name.family, name.instance});
         for (const sm90::PrefillVariant& v : sm90::kPrefillVariants) {
           const bool compiled = !widened || v.load_mode == sm90::LoadMode::tma;
           if (variants ? !compiled || v.softcap != (spec.softcap > 0.0f) : v.index() != 0) continue;

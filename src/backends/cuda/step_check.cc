@@ -77,6 +77,21 @@ Status check_alignment(const char* name, const void* data, size_t bytes,
   return {};
 }
 
+/// Checks the strides of K and V for kernels that load 16 bytes at once.
+Status check_cache(const KvView& kv) {
+  const size_t bytes = size_of(kv.dtype);
+  const bool packed = kv.form == KvForm::x_packed;
+  FOVEA_RETURN_IF_ERROR(check_alignment(
+      "kv.k", kv.k, bytes,
+      {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride, packed ? kv.k_chunk_stride : 0}));
+  if (packed && kv.v_slot_stride != 1)
+    return invalid("AttentionArgs::kv.v has slots " + str(kv.v_slot_stride) +
+                   " elements apart; kernels load x slots at once: they must be adjacent");
+  return check_alignment("kv.v", kv.v, bytes,
+                         {kv.v_page_stride, kv.v_head_stride, packed ? kv.v_dim_stride : kv.v_slot_stride,
+                          packed ? kv.v_chunk_stride : 0});
+}
+
 /// Strides of the rows of Q or O, from AttentionArgs.
 struct Rows {
   const char* name;
@@ -201,13 +216,11 @@ Status check_layer(const AttentionSpec& spec, const AttentionArgs& args, int tok
       return invalid("AttentionArgs::kv has a stride of " + str(stride) +
                      " elements; strides must be 0 (an expanded view) or more");
   if (!whole_loads) return {};
-  const size_t row = size_of(spec.dtype), bytes = size_of(kv.dtype);
+  const size_t row = size_of(spec.dtype);
   for (const Rows* rows : {&q, &out})
     FOVEA_RETURN_IF_ERROR(check_alignment(rows->name, rows->data, row,
                                           {rows->row_stride, rows->head_stride, rows->block_stride}));
-  FOVEA_RETURN_IF_ERROR(
-      check_alignment("kv.k", kv.k, bytes, {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride}));
-  return check_alignment("kv.v", kv.v, bytes, {kv.v_page_stride, kv.v_head_stride, kv.v_slot_stride});
+  return check_cache(kv);
 }
 
 }  // namespace fovea::cuda

@@ -113,7 +113,7 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
                                          static_cast<size_t>(out.list_splits) * sizeof(WorkItem));
     out.bytes = out.slots + aligned(tokens * static_cast<size_t>(spec.sparse_topk) * sizeof(int32_t));
   }
-  if (choice.family != Family::sm90 || !sm90::is_widened(choice.kernel)) return out;
+  if (choice.family != Family::sm90 || !sm90::is_widened(choice.kernel, is_x_packed(spec))) return out;
   out.widen = sm90::widen_layout(choice.kernel, spec.num_kv_heads, limits, most.max_items);
   if (out.widen.rows > sm90::kMostWidenedRows)
     return invalid("attention limits of " + std::to_string(limits.max_kv_tokens) + " keys, of " +

@@ -62,8 +62,8 @@ struct KvParams {
   const char* v = nullptr;
   int64_t k_page_stride = 0, k_slot_stride = 0, k_head_stride = 0;
   int64_t v_page_stride = 0, v_slot_stride = 0, v_head_stride = 0;
-  /// Not 0: the pages are KvForm::x_packed, which only the portable kernels read. k_chunk_stride is the
-  /// distance between 16-byte chunks of a key, v_dim_stride that between elements of a value.
+  /// Not 0: the pages are KvForm::x_packed, read by portable and sm90 kernels. k_chunk_stride is the distance
+  /// between 16-byte chunks of a key, v_dim_stride that between elements of a value.
   int64_t k_chunk_stride = 0, v_dim_stride = 0;
   int64_t v_chunk_stride = 0;  ///< x_packed: between 16-byte chunks of V's slots; 0 = slots have one stride
   FastDivisor page_size;

@@ -5,7 +5,8 @@
 
 namespace fovea::cuda::sm90 {
 
-/// One kernel serves all masks, so a policy is listed with `general` false and true.
+/// One kernel serves all masks, so a policy is listed with `general` false and true. A policy of x-packed
+/// pages has the KernelInfo of the one of strided pages: launch() chooses between them by the strides.
 template <class P>
 constexpr KernelInfo decode_info(bool general) {
   KernelInfo info;
@@ -20,7 +21,7 @@ constexpr KernelInfo decode_info(bool general) {
   info.split_keys = P::kChunkKeys;
   info.fused_combine = true;
   info.threads = P::kThreads;
-  info.shared_bytes = P::kSharedBytes;
+  info.shared_bytes = P::kPacked ? P::Plain::kSharedBytes : P::kSharedBytes;
   info.blocks_per_sm = 1;
   return info;
 }

@@ -30,13 +30,16 @@ struct DecodeLoader {
   const DecodeRange& range;
   const DecodeRing<P>& ring;
   const int lane, warp;
-  const bool strided;       ///< a warp's rows of a tile have one stride: they lie in one page or are ragged
-  const bool same_strides;  ///< K and V have the same strides
+  const bool strided;        ///< a warp's rows of a tile have one stride: they lie in one page or are ragged
+  const bool same_strides;   ///< K and V have the same strides
+  const int64_t run_stride;  ///< of x-packed values
+  const int runs_together;   ///< adjacent in memory
   const uint64_t cache_policy = evict_first_policy();
   int index, key = 0, page = 0, slot = 0;
   int key_last = 0, key_low = 0, past_keys = 0;  ///< of the item
   int64_t pages = 0;
   bool more = false, valid = false;
+  bool run_valid = false;  ///< x-packed: a key of the row's run is read, so that its page id is valid
 
   __device__ DecodeLoader(const AttentionParams& p, const DecodeRange& r, const DecodeRing<P>& to)
       : params(p),
@@ -47,6 +50,11 @@ struct DecodeLoader {
         strided(p.kv.pages == nullptr || p.kv.page_size.divisor % P::kCopyRows == 0),
         same_strides(p.kv.k_page_stride == p.kv.v_page_stride && p.kv.k_slot_stride == p.kv.v_slot_stride &&
                      P::kD == P::kDv),
+        run_stride(p.kv.v_chunk_stride != 0 ? p.kv.v_chunk_stride : 16),
+        runs_together(p.kv.v_chunk_stride != 0           ? 1
+                      : p.kv.page_size.divisor % 32 == 0 ? 4
+                      : p.kv.page_size.divisor % 16 == 0 ? 2
+                                                         : 1),
         index(r.first) {
     next_item();
   }
@@ -62,8 +70,10 @@ struct DecodeLoader {
       const int64_t k_offset =
           planted_offset(page * params.kv.k_page_stride + slot * params.kv.k_slot_stride);
       const int64_t v_offset =
-          planted_offset(page * params.kv.v_page_stride + slot * params.kv.v_slot_stride);
+          planted_offset(page * params.kv.v_page_stride +
+                         (P::kPacked ? slot / P::kRunKeys * run_stride : slot * params.kv.v_slot_stride));
       const unsigned rows = __ballot_sync(~0u, valid);
+      const unsigned runs = P::kPacked ? __ballot_sync(~0u, run_valid) : 0u;
       key = last;
       if (key < key_last)
         locate_rows();
@@ -81,7 +91,15 @@ struct DecodeLoader {
         const char* const k = params.kv.k + range.head * params.kv.k_head_stride;
         const char* const v = params.kv.v + range.head * params.kv.v_head_stride;
         const bool all = __popc(mine) == P::kCopyRows;
-        if (strided && all) {
+        if constexpr (P::kPacked) {
+          copy_packed_keys(ring.k(at.slot), k, k_offset, first, mine);
+          if (runs_together == 4)
+            copy_packed_values<4>(ring.v(at.slot), v, v_offset, first, runs);
+          else if (runs_together == 2)
+            copy_packed_values<2>(ring.v(at.slot), v, v_offset, first, runs);
+          else
+            copy_packed_values<1>(ring.v(at.slot), v, v_offset, first, runs);
+        } else if (strided && all) {
           const bool ragged = params.kv.pages == nullptr;
           copy_strided<typename P::KTile>(ring.k(at.slot), k + __shfl_sync(~0u, k_offset, first),
                                           ragged ? params.kv.k_page_stride : params.kv.k_slot_stride);
@@ -120,7 +138,9 @@ struct DecodeLoader {
   __device__ void locate_rows() {
     const int mine = key + lane / P::kCopyRows * P::kTileKeys + warp * P::kCopyRows + lane % P::kCopyRows;
     valid = mine < key_last && mine >= key_low;
-    if (!valid) return;
+    const int run = mine / P::kRunKeys * P::kRunKeys;
+    run_valid = P::kPacked ? run < key_last && run + P::kRunKeys > key_low : valid;
+    if (!run_valid) return;
     if (params.kv.pages == nullptr) {
       slot = 0;
       page = static_cast<int>(pages) + mine;
@@ -140,6 +160,44 @@ struct DecodeLoader {
       const int64_t from = __shfl_sync(~0u, offset, first + row);
       const bool valid = rows >> row & 1;
       copy_16(to + chunk_offset<Tile>(row, chunk), valid ? base + from + chunk * 16 : base, valid);
+    }
+  }
+
+  /// Copies this warp's rows of x-packed keys: adjacent lanes take adjacent keys.
+  __device__ void copy_packed_keys(uint32_t to, const char* base, int64_t offset, int first,
+                                   unsigned rows) const {
+    using Tile = typename P::KTile;
+    const int row = lane % P::kCopyRows;
+    const bool valid = rows >> row & 1;
+    const int64_t step = valid ? 32 / P::kCopyRows * params.kv.k_chunk_stride : 0;
+    const char* from = base;
+    const int64_t mine =
+        __shfl_sync(~0u, offset, first + row) + lane / P::kCopyRows * params.kv.k_chunk_stride;
+    if (valid) from += mine;
+#pragma unroll kUnroll
+    for (int i = 0; i < Tile::kChunks; i += 32 / P::kCopyRows, from += step)
+      copy_16(to + chunk_offset<Tile>(row, i + lane / P::kCopyRows), from, valid);
+  }
+
+  /// Copies this warp's runs of x-packed values, `Together` of which are adjacent in memory: 8 adjacent lanes
+  /// take what is adjacent. `runs`: a bit for each row, set if its run is read.
+  template <int Together>
+  __device__ void copy_packed_values(uint32_t to, const char* base, int64_t offset, int first,
+                                     unsigned runs) const {
+    constexpr int kRuns = P::kCopyRows / P::kRunKeys, kColumns = 32 / Together;
+#pragma unroll 1
+    for (int i = 0; i < kRuns; i += Together) {
+      const int run = i + lane % Together, row = first + run * P::kRunKeys;
+      const bool valid = runs >> row & 1;
+      const int64_t step = valid ? kColumns * params.kv.v_dim_stride : 0;
+      const char* from = base;
+      const int64_t mine = __shfl_sync(~0u, offset, row) + lane / Together * params.kv.v_dim_stride;
+      if (valid) from += mine;
+      uint32_t at = to + P::run_offset(static_cast<unsigned>(warp * kRuns + run)) +
+                    static_cast<uint32_t>(lane / Together) * 16;
+#pragma unroll kUnroll
+      for (int column = 0; column < P::kDv; column += kColumns, from += step, at += kColumns * 16)
+        copy_16(at, from, valid);
     }
   }
 

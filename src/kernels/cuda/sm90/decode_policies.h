@@ -70,6 +70,27 @@ using Decode256 = PolicyList<DecodePolicy<DecodeShape{.head_dim = 256,
                                                       .chunk_keys = 512},
                                           T>>;
 
+/// Of x-packed pages: the same sums in the same order.
+template <class T>
+using DecodePacked = PolicyList<DecodePolicy<DecodeShape{.head_dim = 64,
+                                                         .v_head_dim = 64,
+                                                         .rows = 24,
+                                                         .key_groups = 8,
+                                                         .tile_keys = 128,
+                                                         .stages = 6,
+                                                         .chunk_keys = 1024,
+                                                         .x_packed = true},
+                                             T>,
+                                DecodePolicy<DecodeShape{.head_dim = 128,
+                                                         .v_head_dim = 128,
+                                                         .rows = 24,
+                                                         .key_groups = 8,
+                                                         .tile_keys = 128,
+                                                         .stages = 3,
+                                                         .chunk_keys = 512,
+                                                         .x_packed = true},
+                                             T>>;
+
 /// Calls f.template operator()<P>() for all of a query type until one returns true.
 template <class T, class F>
 constexpr bool any_decode(F&& f) {

@@ -19,8 +19,9 @@ struct DecodeShape {
   int key_groups;
   int value_parts = 1;
   int tile_keys;
-  int stages;      ///< of the ring; a stage has the keys and the values of a tile
-  int chunk_keys;  ///< DecodePolicy::kChunkKeys
+  int stages;             ///< of the ring; a stage has the keys and the values of a tile
+  int chunk_keys;         ///< DecodePolicy::kChunkKeys
+  bool x_packed = false;  ///< of KvForm::x_packed
 };
 
 template <DecodeShape kShape, class Query>
@@ -62,7 +63,22 @@ struct DecodePolicy {
 
   using KTile = TileLayout<kD * kv_bytes(kKv)>;
   using VTile = TileLayout<kDv * kv_bytes(kKv)>;
-  static constexpr int kKBytes = kTileKeys * KTile::kPitch, kVBytes = kTileKeys * VTile::kPitch;
+  /// x-packed values lie in a tile transposed, as in memory: runs of kRunKeys keys, a chunk for each column.
+  /// Two or four adjacent runs lie in different banks.
+  static constexpr bool kPacked = kShape.x_packed;
+  static constexpr int kRunKeys = 8, kRunBytes = kDv * 16 + 64;
+  FOVEA_HOST_DEVICE static constexpr unsigned run_offset(unsigned run) {
+    return run * kRunBytes + (run & 2) * 16;
+  }
+  static_assert(!kPacked || (!kEightBit && kWarpKeys == 2 * kRunKeys));
+  static constexpr DecodeShape plain_shape() {
+    DecodeShape shape = kShape;
+    shape.x_packed = false;
+    return shape;
+  }
+  using Plain = DecodePolicy<plain_shape(), Query>;  ///< of strided pages
+  static constexpr int kKBytes = kTileKeys * KTile::kPitch;
+  static constexpr int kVBytes = kPacked ? kTileKeys / kRunKeys * kRunBytes : kTileKeys * VTile::kPitch;
   static constexpr int kStageBytes = kKBytes + kVBytes;
   static_assert(kKBytes % 128 == 0 && kVBytes % 128 == 0);
   static constexpr int kRingBytes = kStages * kStageBytes;

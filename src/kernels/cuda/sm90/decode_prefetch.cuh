@@ -32,8 +32,11 @@ __device__ void prefetch_keys(const AttentionParams& params, const DecodeRange& 
         slot = n - page_index * static_cast<int>(params.kv.page_size.divisor);
         page = __ldg(params.kv.pages + pages + page_index);
       }
-      const char* const k = k_head + page * params.kv.k_page_stride + slot * params.kv.k_slot_stride;
-      const char* const v = v_head + page * params.kv.v_page_stride + slot * params.kv.v_slot_stride;
+      // x-packed: a key's share of the page, in which all keys of a head lie together.
+      const int64_t k_slot = P::kPacked ? P::kD * 2 : params.kv.k_slot_stride;
+      const int64_t v_slot = P::kPacked ? P::kDv * 2 : params.kv.v_slot_stride;
+      const char* const k = k_head + page * params.kv.k_page_stride + slot * k_slot;
+      const char* const v = v_head + page * params.kv.v_page_stride + slot * v_slot;
 #pragma unroll
       for (int at = 0; at < P::kD * kv_bytes(P::kKv); at += P::kPrefetchBytes)
         prefetch_l2(k + at);

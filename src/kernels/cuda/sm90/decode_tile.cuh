@@ -196,8 +196,12 @@ struct DecodeTile {
     const auto key = static_cast<unsigned>(place.group * P::kWarpKeys);
     const auto column = static_cast<unsigned>(place.part * (P::VTile::kChunks / P::kValueParts));
     k_at = P::KTile::offset(key + lane % 16, lane / 16);
-    v_at = P::kEightBit ? P::VTile::offset(key + lane % 16, lane / 16 + column)
-                        : P::VTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2 + column);
+    if constexpr (P::kPacked)
+      v_at = P::run_offset(key / P::kRunKeys + lane / 16) +
+             (static_cast<unsigned>(place.part * P::kPartDv) + lane % 16) * 16;
+    else
+      v_at = P::kEightBit ? P::VTile::offset(key + lane % 16, lane / 16 + column)
+                          : P::VTile::offset(key + lane / 16 * 8 + lane % 8, lane / 8 % 2 + column);
   }
 
   /// The position of query row 8 h + 2 q + e of an item's row tile. Computed again where it is needed: it
@@ -259,7 +263,39 @@ struct DecodeTile {
     if (key0 + P::kWarpKeys > min(unmasked.last, item.key_last) || key0 < unmasked.first)
       apply_mask(s, p, item, key0);
     softmax(s, p, query, scale);
+    if constexpr (P::kPacked)
+      if (key0 + P::kWarpKeys > item.key_last || key0 < item.key_low) clear_unread(item, v_tile + v_at, key0);
     values(s, v_tile + v_at);
+  }
+
+  /// A chunk of x-packed values has several keys, not all of which may be read: their values, NaN maybe,
+  /// become 0 in this warp's columns.
+  __device__ void clear_unread(const WorkItem& item, uint32_t from, int key0) const {
+    const unsigned lane = threadIdx.x % 32;
+    const uint32_t columns = from - lane / 16 * P::run_offset(1) - lane % 16 * 16;  // of an even run
+#pragma unroll 1
+    for (int run = 0; run < P::kWarpKeys / P::kRunKeys; ++run) {
+      const int first = key0 + run * P::kRunKeys;
+      if (first >= item.key_low && first + P::kRunKeys <= item.key_last) continue;
+      uint32_t read[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto half = [&](int key) { return key >= item.key_low && key < item.key_last ? 0xffffu : 0u; };
+        read[i] = half(first + 2 * i) | half(first + 2 * i + 1) << 16;
+      }
+      for (unsigned column = lane; column < P::kPartDv; column += 32) {
+        const uint32_t at = columns + static_cast<uint32_t>(run) * P::run_offset(1) + column * 16;
+        uint32_t x[4];
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                     : "r"(at)
+                     : "memory");
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x[0] & read[0]),
+                     "r"(x[1] & read[1]), "r"(x[2] & read[2]), "r"(x[3] & read[3])
+                     : "memory");
+      }
+    }
+    __syncwarp();
   }
 
   /// Scores of two groups at a time, and the keys once more for the others: all at once would take too many
@@ -400,7 +436,10 @@ struct DecodeTile {
 #pragma unroll
         for (int j = 0; j < P::kPartDv / 16; ++j) {
           uint32_t a[4];
-          ldmatrix_x4_trans(a, P::VTile::moved(rows, 2 * j));
+          if constexpr (P::kPacked)
+            ldmatrix_x4(a, from + j * 256);
+          else
+            ldmatrix_x4_trans(a, P::VTile::moved(rows, 2 * j));
 #pragma unroll
           for (int h = 0; h < Groups; ++h)
             Mma<typename P::Compute>::k16(o[j][h], a, p[h][0], p[h][1]);

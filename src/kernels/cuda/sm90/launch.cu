@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/value_gain.h"
 #include "kernels/cuda/sm90/launch-inl.cuh"
 #include "kernels/cuda/sm90/widen_pass.h"
+#include "kernels/cuda/sm90/x_packed.h"
 #include "kernels/cuda/tiles/planted.cuh"
 
 namespace fovea::cuda::sm90 {
@@ -44,7 +45,7 @@ cudaError_t queue_combine(const Launch& l) {
   return cudaLaunchKernelEx(&config, combine, l.params);
 }
 
-/// Queues the kernel on the widened keys of each window. `p.kv` is the 8-bit cache.
+/// Queues the kernel on the widened keys of each window. `p.kv` is the cache.
 void launch_widened(Launch& all, const AttentionParams& p, const WidenSpace& space) {
   KernelInfo kernel = all.kernel;
   if (kernel.kv != KvType::int8) kernel.kv = KvType::same;  // the policy is that of 16-bit caches
@@ -63,9 +64,6 @@ void launch_widened(Launch& all, const AttentionParams& p, const WidenSpace& spa
 
 Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_items, CUstream_st* stream,
               LaunchRecord* record, const WidenSpace* space) {
-  if (params.kv.k_chunk_stride != 0 || params.kv.v_dim_stride != 0)
-    return Error{ErrorCode::unsupported,
-                 "pages are x-packed; the sm90 kernels take strided ones; use the portable kernels"};
   if (max_items == 0) return {};
   AttentionParams p = params;
   if (p.partial_rows == 0) p.partial_rows = kernel.rows;
@@ -84,7 +82,7 @@ Status launch(const KernelInfo& kernel, const AttentionParams& params, int max_i
     return Error{ErrorCode::unsupported, "the sm90 kernels run on compute capability 9.0; the device has " +
                                              std::to_string(device.major) + "." +
                                              std::to_string(device.minor)};
-  const bool widened = is_widened(kernel);
+  const bool widened = is_widened(kernel, is_x_packed(params.kv));
   if (l.error.empty() && widened && space != nullptr && !planted_gap(kernel))
     launch_widened(l, p, *space);
   else if (l.error.empty() && (widened || planted_gap(kernel) || (!launch_prefill(l) && !launch_decode(l))))

@@ -4,6 +4,7 @@
 
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/kernels.h"
+#include "kernels/cuda/sm90/x_packed.h"
 
 namespace fovea::cuda::sm90 {
 namespace {
@@ -49,6 +50,33 @@ TEST(Sm90Select, ServesItsHeadSizesWithEveryMask) {
           EXPECT_EQ(info->v_head_dim, size.dv);
           EXPECT_EQ(info->kind == KernelKind::decode, kind == KernelKind::decode);
         }
+}
+
+TEST(Sm90Select, ReadsXPackedPages) {
+  const auto refused = [](const Problem& p, KernelKind kind, int page_size) {
+    const auto info = select(p, kind);
+    const Status status = info.ok() ? check_x_packed(*info, page_size) : Status(info.error());
+    return status.ok() ? "" : status.error().message;
+  };
+  for (const KernelKind kind : kKinds)
+    for (const QueryType q : {QueryType::f16, QueryType::bf16})
+      for (const Size size : kSizes)
+        for (const KvType kv : {KvType::same, KvType::e4m3}) {
+          const Problem p{q, kv, size.d, size.dv, {}};
+          if (!select(p, kind).ok()) continue;
+          const bool served =
+              kind != KernelKind::decode || (kv == KvType::same && (size.d == 64 || size.d == 128));
+          EXPECT_EQ(refused(p, kind, 16),
+                    served ? ""
+                           : "the sm90 decode kernels read x-packed pages of 16-bit caches with head sizes "
+                             "64 and 128");
+        }
+  const Problem p{QueryType::bf16, KvType::same, 128, 128, {}};
+  EXPECT_EQ(refused(p, KernelKind::decode, 24), "");
+  EXPECT_EQ(refused(p, KernelKind::extend, 12),
+            "the sm90 kernels read x-packed pages of multiples of 8 keys; the page size is 12");
+  EXPECT_EQ(refused({QueryType::bf16, KvType::e4m3, 128, 128, {}}, KernelKind::extend, 24),
+            "the sm90 kernels read x-packed pages of multiples of 16 keys; the page size is 24");
 }
 
 TEST(Sm90Select, ReadsFp8) {

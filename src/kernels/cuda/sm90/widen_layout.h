@@ -1,6 +1,6 @@
 #pragma once
-// The space of a prefill over an 8-bit cache: the keys and values that its sequences see, in the queries'
-// type, and the work items that refer to them. Host code, without CUDA.
+// The space of a prefill over an 8-bit or an x-packed cache: the keys and values that its sequences see, in
+// the queries' type, and the work items that refer to them. Host code, without CUDA.
 #include <cstddef>
 #include <cstdint>
 
@@ -37,15 +37,15 @@ struct WidenLayout {
 inline constexpr int kMostWindows = 4;
 inline constexpr int64_t kMostWidenedBytes = int64_t{512} << 20;
 
-/// Whether launch() widens the kernel's cache first.
-constexpr bool is_widened(const KernelInfo& kernel) {
-  return kernel.kind != KernelKind::decode && kernel.kv != KvType::same;
+/// Whether launch() first makes rows of the queries' type of the kernel's cache, of x-packed pages or not.
+constexpr bool is_widened(const KernelInfo& kernel, bool x_packed) {
+  return kernel.kind != KernelKind::decode && (kernel.kv != KvType::same || x_packed);
 }
 
 /// Rows are numbered in 32 bits.
 inline constexpr int64_t kMostWidenedRows = int64_t{1} << 30;
 
-/// For a kernel of an 8-bit cache; `max_items`: of the schedule.
+/// For a kernel of an 8-bit or an x-packed cache; `max_items`: of the schedule.
 WidenLayout widen_layout(const KernelInfo& kernel, int kv_heads, const AttentionLimits& limits,
                          int64_t max_items);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Widening of an 8-bit cache in front of a prefill: the rows that the step's sequences see become contiguous
-// rows of the queries' type, exactly, so that the kernels of 16-bit caches read them by TMA.
+// Widening of an 8-bit or x-packed cache in front of a prefill: the rows that the step's sequences see become
+// contiguous rows of the queries' type, exactly, so that the kernels of 16-bit caches read them by TMA.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/common/params.h"

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <type_traits>
 
 #include "kernels/cuda/common/widen.cuh"
+#include "kernels/cuda/sm90/x_packed.h"
 #include "kernels/cuda/tiles/dependent_launch.h"
 #include "kernels/cuda/tiles/grid_dependency.cuh"
 
@@ -150,7 +152,53 @@ __global__ __launch_bounds__(kPlanThreads) void widen_plan_kernel(const WidenPar
   place_items(a, num_items, sums);
 }
 
-template <KvType Type, class T>
+/// Four words of four bytes, transposed.
+__device__ __forceinline__ void transpose_bytes(uint32_t (&x)[4]) {
+  const uint32_t a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[0], x[1], 0x7362);
+  const uint32_t c = __byte_perm(x[2], x[3], 0x5140), d = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(a, c, 0x5410), x[1] = __byte_perm(a, c, 0x7632);
+  x[2] = __byte_perm(b, d, 0x5410), x[3] = __byte_perm(b, d, 0x7632);
+}
+
+/// Rows of kElements columns of x-packed values: `from` is their first chunk, 16 bytes of the keys of a run.
+/// `store(key, row)` takes each of the run's rows.
+template <KvType Type, class T, class Store>
+__device__ __forceinline__ void transpose_run(const char* from, int64_t dim_stride, Store&& store) {
+  uint32_t x[kElements][4];
+#pragma unroll
+  for (int d = 0; d < kElements; ++d) {
+    const uint4 chunk = __ldg(reinterpret_cast<const uint4*>(from + d * dim_stride));
+    x[d][0] = chunk.x, x[d][1] = chunk.y, x[d][2] = chunk.z, x[d][3] = chunk.w;
+  }
+#pragma unroll
+  for (int word = 0; word < 4; ++word) {
+    if constexpr (Type == KvType::same) {
+      constexpr uint32_t kHalves[] = {0x5410, 0x7632};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto pair = [&](int d) { return __byte_perm(x[d][word], x[d + 1][word], kHalves[half]); };
+        store(2 * word + half, make_uint4(pair(0), pair(2), pair(4), pair(6)));
+      }
+    } else {
+      uint32_t low[4], high[4];
+#pragma unroll
+      for (int d = 0; d < 4; ++d)
+        low[d] = x[d][word], high[d] = x[4 + d][word];
+      transpose_bytes(low);
+      transpose_bytes(high);
+#pragma unroll
+      for (int key = 0; key < 4; ++key) {
+        uint32_t a[2], b[2];
+        widen<Type, T>(a, low[key]);
+        widen<Type, T>(b, high[key]);
+        store(4 * word + key, make_uint4(a[0], a[1], b[0], b[1]));
+      }
+    }
+  }
+}
+
+/// `Packed`: the pages are x-packed.
+template <KvType Type, class T, bool Packed>
 __global__ __launch_bounds__(kWidenThreads) void widen_kernel(const WidenParams a, int window) {
   __shared__ int64_t offsets[kMostTileKeys];
   grid_launch_dependents();
@@ -162,6 +210,8 @@ __global__ __launch_bounds__(kWidenThreads) void widen_kernel(const WidenParams 
   const int64_t slot_stride = values != 0 ? a.kv.v_slot_stride : a.kv.k_slot_stride;
   const int64_t head_stride = values != 0 ? a.kv.v_head_stride : a.kv.k_head_stride;
   const char* const from = values != 0 ? a.kv.v : a.kv.k;
+  constexpr int kX = 16 / kv_bytes(Type);  // keys of a run of x-packed values
+  const int64_t run_stride = a.kv.v_chunk_stride != 0 ? a.kv.v_chunk_stride : 16;
   for (int b = first + static_cast<int>(blockIdx.x); b < past; b += static_cast<int>(gridDim.x)) {
     const WidenSequence& s = a.sequences[a.blocks[b]];
     const int64_t row0 = int64_t{b - first} * tile;
@@ -176,6 +226,17 @@ __global__ __launch_bounds__(kWidenThreads) void widen_kernel(const WidenParams 
         slot = key - index * static_cast<int>(a.kv.page_size.divisor);
       }
       offsets[r] = read ? page * page_stride + slot * slot_stride : -1;
+      if (Packed && values != 0) {
+        // Where the run lies, if any of its keys is read: they are in one page.
+        const int run = key / kX * kX;
+        int64_t offset = -1;
+        if (run < s.n_k && run + kX > s.key_low) {
+          const int index = a.kv.page_size.quotient(run);
+          const int first_slot = run - index * static_cast<int>(a.kv.page_size.divisor);
+          offset = a.kv.pages[s.pages + index] * page_stride + first_slot / kX * run_stride;
+        }
+        offsets[r] = offset;
+      }
       if constexpr (Type == KvType::int8) {
         const float* const scales = values != 0 ? a.kv.v_scales : a.kv.k_scales;
         for (int h = 0; h < heads; ++h)
@@ -186,42 +247,88 @@ __global__ __launch_bounds__(kWidenThreads) void widen_kernel(const WidenParams 
       }
     }
     __syncthreads();
+    if constexpr (Packed) {
+      if (values != 0) {
+        const int key0 = s.low + (b - s.first_block) * tile;
+        for (int i = thread; i < tile / kX * heads * chunks; i += kWidenThreads) {
+          // Two adjacent runs of 16-bit values may share a sector.
+          constexpr int kPair = Type == KvType::same ? 2 : 1;
+          const int run_head = a.chunks[1].quotient(i / kPair), chunk = i / kPair - run_head * chunks;
+          const int pair = a.heads.quotient(run_head), head = run_head - pair * heads;
+          const int run = pair * kPair + i % kPair;
+          const int64_t offset = offsets[run * kX];
+          uint4* const to =
+              reinterpret_cast<uint4*>(a.out[1]) + (head * a.rows + row0 + run * kX) * chunks + chunk;
+          const auto store = [&](int k, uint4 row) {
+            const int key = key0 + run * kX + k;
+            to[int64_t{k} * chunks] = key >= s.key_low && key < s.n_k ? row : make_uint4(0, 0, 0, 0);
+          };
+          if (offset >= 0)
+            transpose_run<Type, T>(
+                from + offset + head * head_stride + int64_t{chunk} * kElements * a.kv.v_dim_stride,
+                a.kv.v_dim_stride, store);
+          else
+            for (int k = 0; k < kX; ++k)
+              store(k, make_uint4(0, 0, 0, 0));
+        }
+        continue;
+      }
+    }
     constexpr int kBatch = 8;
     const int count = tile * heads * chunks;
     for (int base = thread; base < count; base += kBatch * kWidenThreads) {
-      uint2 bytes[kBatch];
+      constexpr bool kSixteen = Type == KvType::same;
+      using Loaded = std::conditional_t<kSixteen, uint4, uint2>;
+      Loaded bytes[kBatch];
       int64_t to[kBatch];
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         const int i = base + k * kWidenThreads;
-        bytes[k] = make_uint2(0, 0);
+        bytes[k] = Loaded{};
         to[k] = -1;
         if (i < count) {
-          const int row_head = a.chunks[values].quotient(i), chunk = i - row_head * chunks;
-          const int row = a.heads.quotient(row_head), head = row_head - row * heads;
+          constexpr int kPair = Packed ? 2 : 1;  // adjacent keys, whose x-packed chunks share a sector
+          const int row_head = a.chunks[values].quotient(i / kPair), chunk = i / kPair - row_head * chunks;
+          const int pair = a.heads.quotient(row_head), head = row_head - pair * heads;
+          const int row = pair * kPair + i % kPair;
           const int64_t offset = offsets[row];
+          int64_t at = int64_t{chunk} * static_cast<int64_t>(sizeof(Loaded));
+          if (Packed) at = at / 16 * a.kv.k_chunk_stride + at % 16;
           if (offset >= 0)
-            bytes[k] = __ldg(reinterpret_cast<const uint2*>(from + offset + head * head_stride) + chunk);
+            bytes[k] = __ldg(reinterpret_cast<const Loaded*>(from + offset + head * head_stride + at));
           to[k] = (head * a.rows + row0 + row) * chunks + chunk;
         }
       }
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
-        uint32_t low[2], high[2];
-        widen<Type, T>(low, bytes[k].x);
-        widen<Type, T>(high, bytes[k].y);
-        if (to[k] >= 0)
-          reinterpret_cast<uint4*>(a.out[values])[to[k]] = make_uint4(low[0], low[1], high[0], high[1]);
+        uint4 row;
+        if constexpr (kSixteen) {
+          row = bytes[k];
+        } else {
+          uint32_t low[2], high[2];
+          widen<Type, T>(low, bytes[k].x);
+          widen<Type, T>(high, bytes[k].y);
+          row = make_uint4(low[0], low[1], high[0], high[1]);
+        }
+        if (to[k] >= 0) reinterpret_cast<uint4*>(a.out[values])[to[k]] = row;
       }
     }
   }
 }
 
-template <class T>
+template <class T, bool Packed>
 auto kernel_of(KvType type) {
-  return type == KvType::e4m3   ? widen_kernel<KvType::e4m3, T>
-         : type == KvType::e5m2 ? widen_kernel<KvType::e5m2, T>
-                                : widen_kernel<KvType::int8, T>;
+  return type == KvType::e4m3   ? widen_kernel<KvType::e4m3, T, Packed>
+         : type == KvType::e5m2 ? widen_kernel<KvType::e5m2, T, Packed>
+                                : widen_kernel<KvType::int8, T, Packed>;
+}
+
+auto kernel_of(const KernelInfo& kernel, const KvParams& kv) {
+  const KvType type = kv.type;
+  const bool half = kernel.q == QueryType::f16;
+  if (!is_x_packed(kv)) return half ? kernel_of<__half, false>(type) : kernel_of<__nv_bfloat16, false>(type);
+  if (type == KvType::same) return widen_kernel<KvType::same, __half, true>;  // whichever type has 16 bits
+  return half ? kernel_of<__half, true>(type) : kernel_of<__nv_bfloat16, true>(type);
 }
 
 }  // namespace
@@ -245,14 +352,13 @@ cudaError_t queue_widen(AttentionParams& p, const KernelInfo& kernel, const Wide
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  const auto widen =
-      kernel.q == QueryType::f16 ? kernel_of<__half>(p.kv.type) : kernel_of<__nv_bfloat16>(p.kv.type);
-  const cudaError_t code = cudaLaunchKernelEx(&config, widen, a, window);
+  const cudaError_t code = cudaLaunchKernelEx(&config, kernel_of(kernel, p.kv), a, window);
   KvParams& kv = p.kv;
   kv.type = KvType::same;
   kv.k = a.out[0], kv.v = a.out[1];
   kv.k_page_stride = int64_t{2} * kernel.head_dim, kv.v_page_stride = int64_t{2} * kernel.v_head_dim;
   kv.k_slot_stride = kv.v_slot_stride = 0;
+  kv.k_chunk_stride = kv.v_dim_stride = kv.v_chunk_stride = 0;
   kv.k_head_stride = l.rows * kv.k_page_stride, kv.v_head_stride = l.rows * kv.v_page_stride;
   kv.page_size = FastDivisor(1);
   kv.pages = nullptr;
