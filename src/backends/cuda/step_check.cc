@@ -84,6 +84,10 @@ Status check_cache(const KvView& kv) {
   FOVEA_RETURN_IF_ERROR(check_alignment(
       "kv.k", kv.k, bytes,
       {kv.k_page_stride, kv.k_head_stride, kv.k_slot_stride, packed ? kv.k_chunk_stride : 0}));
+  if (packed && (kv.k_chunk_stride <= 0 || kv.v_dim_stride <= 0 || kv.v_chunk_stride < 0))
+    return invalid("AttentionArgs::kv is x-packed with strides of " + str(kv.k_chunk_stride) +
+                   " between chunks of K, " + str(kv.v_dim_stride) + " between dims of V and " +
+                   str(kv.v_chunk_stride) + " between its chunks; the first two must be above 0");
   if (packed && kv.v_slot_stride != 1)
     return invalid("AttentionArgs::kv.v has slots " + str(kv.v_slot_stride) +
                    " elements apart; kernels load x slots at once: they must be adjacent");

@@ -160,6 +160,22 @@ TEST(CudaLayerCheck, TensorsOfThePlan) {
   EXPECT_THAT(layer_error([](AttentionArgs& a) { a.kv.v_scale = NAN; }), HasSubstr("v_scale"));
 }
 
+TEST(CudaLayerCheck, PagesOfPackedElements) {
+  static constexpr auto pack = [](AttentionArgs& a) {  // [pages, 2, 8, 16, 8] and [pages, 2, 64, 16]
+    a.kv.form = KvForm::x_packed;
+    a.kv.k_head_stride = a.kv.v_head_stride = 1024;
+    a.kv.k_slot_stride = 8, a.kv.k_chunk_stride = 128;
+    a.kv.v_slot_stride = 1, a.kv.v_dim_stride = 16;
+  };
+  EXPECT_EQ(layer_error(pack), "");
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { pack(a), a.kv.v_slot_stride = 2; }),
+              HasSubstr("kv.v has slots 2 elements apart"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { pack(a), a.kv.v_dim_stride = 12; }),
+              HasSubstr("kv.v has a stride of 12 elements"));
+  EXPECT_THAT(layer_error([](AttentionArgs& a) { pack(a), a.kv.k_chunk_stride = 0; }),
+              HasSubstr("strides of 0 between chunks of K"));
+}
+
 /// [B, H, S, D] viewed as [B, S, H, D], with two sequences of three rows and eight heads of 64.
 void transpose(int64_t& row, int64_t& head, int& block_rows, int64_t& block) {
   row = 64, head = 3 * 64, block_rows = 3, block = 8 * 3 * 64;

@@ -118,7 +118,8 @@ Result<StepLayout> step_layout(const AttentionSpec& spec, const KernelChoice& ch
   if (out.widen.rows > sm90::kMostWidenedRows)
     return invalid("attention limits of " + std::to_string(limits.max_kv_tokens) + " keys, of " +
                    std::to_string(limits.max_kv_len) + " in one sequence, are " +
-                   std::to_string(out.widen.rows) + " rows of an 8-bit cache to widen at once; at most " +
+                   std::to_string(out.widen.rows) +
+                   " rows of an 8-bit or packed cache to widen at once; at most " +
                    std::to_string(sm90::kMostWidenedRows) + " can be counted: lower the limits");
   out.widened = out.bytes;
   out.bytes += aligned(out.widen.bytes);
