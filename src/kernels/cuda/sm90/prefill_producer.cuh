@@ -41,10 +41,9 @@ class PrefillProducer {
         lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
-    if (warp_ >= load_warps()) {
-      if (P::kOwnPace && warp_ == query_warp()) load_queries();
-      return;
-    }
+    if constexpr (P::kOwnPace)
+      if (warp_ == a_.loads.query_warp && warp_ >= load_warps()) load_queries();
+    if (warp_ >= load_warps()) return;
     if (warp_ == 0) {
       const int num_items = *a_.p.num_items;
       // All CTAs derive the same section size, from the first item.
@@ -63,8 +62,6 @@ class PrefillProducer {
 
  private:
   __device__ int load_warps() const { return kLoadMode == LoadMode::tma ? a_.loads.warps : 4; }
-  __device__ int query_parts() const { return P::kOwnPace ? a_.loads.query_parts : 1; }
-  __device__ int query_warp() const { return P::kOwnPace ? a_.loads.query_warp : 0; }
   __device__ uint32_t work_tile_stage() const { return work_tile_count_ % P::kWorkTileStages; }
   __device__ uint32_t work_tile_phase() const { return work_tile_count_ / P::kWorkTileStages & 1; }
 
@@ -146,7 +143,7 @@ class PrefillProducer {
     for (bool first = true;; first = false) {
       claim_when_due(item.key_last - key0, first);
       load_keys(location, item.pages + key0);
-      if (first && query_warp() == 0) load_query();
+      if (first && (!P::kOwnPace || a_.loads.query_warp == 0)) load_query();
       const KeyLocation values_location = location;
       locate_tma_box(item, key0 + P::kTileKeys, location);
       load_values(values_location, item.key_low - key0, item.n_k - key0);
@@ -165,21 +162,62 @@ class PrefillProducer {
       ++work_tile_count_;
     }
   }
+  /// Where consumers have their own pace, a part after the other. Apart from that it repeats the code for one
+  /// part: with one function for both, other kernels spill registers.
   __device__ void load_query() {
-    for (int part = 0; part < query_parts(); ++part)
-      load_query_part(part);
+    if constexpr (P::kOwnPace) {
+      for (int part = 0; part < a_.loads.query_parts; ++part)
+        load_query_part(part);
+    } else {
+      load_whole_query();
+    }
+  }
+  __device__ void load_whole_query() {
+    const PrefillWorkTile& work_tile = work_tiles_[work_tile_stage()];
+    const uint32_t query_stage = work_tile_count_ % P::kQueryStages;
+    const uint32_t full = shared_.query_full(query_stage, 0), to = shared_.query(query_stage);
+    const int group = static_cast<int>(a_.p.group.divisor), row_first = work_tile.item.row_first;
+    mbarrier_wait(PrefillShared<P>::empty_of(full), (work_tile_count_ / P::kQueryStages & 1) ^ 1);
+    const int rows = min(work_tile.item.n_q * group - row_first, P::kRows);
+    if (a_.loads.query_by_tma && rows == P::kRows) {
+      if (warp_ == 0 && lane_ == 0) {
+        mbarrier_arrive_expect_tx(full, P::kQBytes);
+#pragma unroll
+        for (int panel = 0; panel < P::kKPanels; ++panel)
+          tma_load_3d(to + panel * P::kQPanelBytes, &a_.q, full, panel * kPanelDims, work_tile.head * group,
+                      work_tile.item.q_first + a_.p.group.quotient(row_first));
+      }
+      __syncwarp();
+      return;
+    }
+    // cp.async also where a TMA box would reach past the sequence's rows, as the tensor may end there. Rows
+    // that are not loaded keep stale data; their results are not stored.
+    const int warps = a_.loads.query_by_tma ? 1 : load_warps();
+    if (warp_ >= warps) return;
+    constexpr int kChunks = P::kKPanels * 8;
+    for (int i = warp_ * 32 + lane_; i < rows * kChunks; i += warps * 32) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      const int token = a_.p.group.quotient(row_first + row);
+      const int64_t offset = a_.p.q_rows.offset(work_tile.item.q_first + token,
+                                                work_tile.head * group + row_first + row - token * group) +
+                             chunk * 8;
+      cp_async_16(to + chunk / 8 * P::kQPanelBytes + row * 128 + ((chunk ^ row) % 8) * 16,
+                  static_cast<const typename P::Q*>(a_.p.q) + offset, chunk < a_.p.head_dim / 8);
+    }
+    cp_async_wait_all();
+    arrive_with_writes(full);
   }
   __device__ void load_query_part(int part) {
     const PrefillWorkTile& work_tile = work_tiles_[work_tile_stage()];
     const uint32_t query_stage = work_tile_count_ % P::kQueryStages;
-    const int most = query_parts() > 1 ? 64 : P::kRows, first = part * 64;
+    const int most = a_.loads.query_parts > 1 ? 64 : P::kRows, first = part * 64;
     const uint32_t full = shared_.query_full(query_stage, part),
                    to = shared_.query(query_stage) + static_cast<uint32_t>(first) * 128;
     const int group = static_cast<int>(a_.p.group.divisor), row_first = work_tile.item.row_first + first;
     mbarrier_wait(PrefillShared<P>::empty_of(full), (work_tile_count_ / P::kQueryStages & 1) ^ 1);
     const int rows = min(work_tile.item.n_q * group - row_first, most);
     if (a_.loads.query_by_tma && rows == most) {
-      if (warp_ == query_warp() && lane_ == 0) {
+      if (warp_ == a_.loads.query_warp && lane_ == 0) {
         mbarrier_arrive_expect_tx(full, static_cast<uint32_t>(most) * P::kKPanels * 128);
 #pragma unroll
         for (int panel = 0; panel < P::kKPanels; ++panel)
@@ -192,9 +230,9 @@ class PrefillProducer {
     // cp.async also where a TMA box would reach past the sequence's rows, as the tensor may end there. Rows
     // that are not loaded keep stale data; their results are not stored.
     const int warps = a_.loads.query_by_tma ? 1 : load_warps();
-    if (warp_ - query_warp() >= warps) return;
+    if (warp_ - a_.loads.query_warp >= warps) return;
     constexpr int kChunks = P::kKPanels * 8;
-    for (int i = (warp_ - query_warp()) * 32 + lane_; i < rows * kChunks; i += warps * 32) {
+    for (int i = (warp_ - a_.loads.query_warp) * 32 + lane_; i < rows * kChunks; i += warps * 32) {
       const int row = i / kChunks, chunk = i % kChunks;
       const int token = a_.p.group.quotient(row_first + row);
       const int64_t offset = a_.p.q_rows.offset(work_tile.item.q_first + token,
