@@ -443,6 +443,22 @@ TEST(Builtin, AProgramWithoutCudaNamesWhatItsCudaBackendsNeed) {
     EXPECT_TRUE(entry.info->capability.device != DeviceKind::cuda || !entry.create) << entry.info->label();
 }
 
+/// FlashAttention 3 reads packed pages by Hopper's kernels alone, which don't decode all that they prefill.
+TEST(Builtin, PackedPagesAreServedInBothPhasesOrInNone) {
+  for (const auto& [head_dim, v_head_dim, kv_dtype, served] :
+       {std::tuple{128, 128, KvCacheDType::auto_, true}, std::tuple{64, 64, KvCacheDType::auto_, true},
+        std::tuple{192, 128, KvCacheDType::auto_, false},
+        std::tuple{128, 128, KvCacheDType::fp8_e4m3, false}}) {
+    AttentionSpec spec = llama_8b_spec();
+    spec.head_dim = head_dim, spec.v_head_dim = v_head_dim;
+    spec.kv_dtype = kv_dtype;
+    spec.kv_x_packed = true;
+    const Selection s = on("sm90", spec, {.backend = "fa3"});
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      EXPECT_EQ(s.kinds.at(0).of(phase).backend != nullptr, served) << head_dim;
+  }
+}
+
 TEST(Builtin, EveryRefusalHasAFixAndOneLine) {
   for (std::string_view device : device_names())
     for (const AttentionSpec& spec :

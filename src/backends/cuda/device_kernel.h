@@ -15,7 +15,8 @@ Result<KernelChoice> kernel_on_device(const BackendInfo& info, FamilyOf families
                                       KernelUse use, const AttentionLimits& limits, const DeviceInfo& device);
 
 /// The first error of kernel_on_device() that plan() may meet in this phase: for limits of few and of many
-/// sequences, and for each kernel family that AttentionConfig can select for decode. nullopt: no error.
+/// sequences, and for each kernel family that AttentionConfig can select for decode. With packed pages the
+/// first of both phases. nullopt: no error.
 std::optional<std::string> check_device_kernels(const BackendInfo& info, const AttentionSpec& spec,
                                                 const DeviceInfo& device, Phase phase);
 
