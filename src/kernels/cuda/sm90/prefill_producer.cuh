@@ -321,10 +321,12 @@ class PrefillProducer {
     __syncwarp();
   }
 
+  /// Whether a pass in front has transposed the values and set those that must not be read to zeros.
+  static constexpr bool kTransposed = requires { requires P::kTransposedValues; };
   /// Rows [low, past) of the tile may be read. The other rows become zeros, because a probability of 0 does
   /// not mask a NaN or infinity.
   __device__ void load_values_tma(uint32_t full, uint32_t to, int page, int slot, int low, int past) {
-    if (low <= 0 && past >= P::kTileKeys) {
+    if (kTransposed || (low <= 0 && past >= P::kTileKeys)) {
       copy_tma_boxes<P::kVPanels>(&a_.v, to, full, page, slot);
     } else {
       copy_tma_boxes<P::kVPanels>(&a_.v, to, shared_.raw_full(), page, slot);

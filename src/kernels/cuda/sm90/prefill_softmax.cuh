@@ -73,8 +73,9 @@ FOVEA_DEVICE int rescale_threshold_of(float row_max, float scale) {
 }
 
 /// Updates the row max of rows where the maximum grew past the rescale threshold; `lane_max`: this lane's
-/// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`.
-template <int kThreshold = kRescaleThresholdLog2>
+/// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`. row_max becomes the
+/// maximum less kOffset.
+template <int kThreshold = kRescaleThresholdLog2, int kOffset = 0>
 FOVEA_DEVICE bool update_row_max(const float (&lane_max)[2], SoftmaxState& state, float (&factor)[2]) {
   const bool exceeded =
       lane_max[0] - kThreshold > state.row_max[0] || lane_max[1] - kThreshold > state.row_max[1];
@@ -83,7 +84,7 @@ FOVEA_DEVICE bool update_row_max(const float (&lane_max)[2], SoftmaxState& state
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float maximum = quad_max(lane_max[h]), old = state.row_max[h];
-      if (maximum - kThreshold > old) state.row_max[h] = maximum;
+      if (maximum - kThreshold > old) state.row_max[h] = maximum - kOffset;
       factor[h] = exp2_approx(old - state.row_max[h]);
       state.row_sum[h] *= factor[h];
     }
@@ -119,7 +120,7 @@ FOVEA_DEVICE float max_score(const float (&s)[kCount], int h, int bits) {
 }
 
 /// s -> 2^(scale s - row_max), added to row_sum. Returns what update_row_max does.
-template <int kThreshold = kRescaleThresholdLog2, int kCount>
+template <int kThreshold = kRescaleThresholdLog2, int kOffset = 0, int kCount>
 FOVEA_DEVICE bool online_softmax(float (&s)[kCount], SoftmaxState& state, float scale, float (&factor)[2]) {
   int bits[2];
   max_score_bits(s, bits);
@@ -128,7 +129,7 @@ FOVEA_DEVICE bool online_softmax(float (&s)[kCount], SoftmaxState& state, float 
   if (__any_sync(~0u, bits[0] >= state.rescale_threshold[0] || bits[1] >= state.rescale_threshold[1]))
       [[unlikely]] {
     const float lane_max[2] = {max_score(s, 0, bits[0]) * scale, max_score(s, 1, bits[1]) * scale};
-    rescale = update_row_max<kThreshold>(lane_max, state, factor);
+    rescale = update_row_max<kThreshold, kOffset>(lane_max, state, factor);
     if (rescale) {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
