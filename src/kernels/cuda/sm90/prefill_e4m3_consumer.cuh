@@ -76,10 +76,9 @@ class PrefillE4m3Consumer {
   /// P is at most 2^kTop; row_max is set 2^-kOffset below the largest score, so that P uses e4m3's range.
   static constexpr int kTop = 8, kOffset = 6;
 
-  /// Whether neither this step nor the next involves another work tile, and no row is masked in the next tile.
-  FOVEA_DEVICE bool is_interior() const {
-    return key0_ + 2 * kN < key_last_ && sees_all(key0_ + kN);
-  }
+  /// Whether neither this step nor the next involves another work tile, and no row is masked in the next
+  /// tile.
+  FOVEA_DEVICE bool is_interior() const { return key0_ + 2 * kN < key_last_ && sees_all(key0_ + kN); }
   FOVEA_DEVICE bool sees_all(int key0) const {
     return key0 >= unmasked_.first && key0 + kN <= unmasked_.last;
   }
@@ -95,9 +94,8 @@ class PrefillE4m3Consumer {
       more = has_work_tile(work_tile_count_ + 1);
       if (more) wait_for_query(work_tile_count_ + 1);
     }
-    const RingPosition<P::kStages> v = k_.slot == 0
-                                           ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
-                                           : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
+    const RingPosition<P::kStages> v = k_.slot == 0 ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
+                                                    : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
     wgmma_pin(o);
     wgmma_fence();
@@ -249,7 +247,8 @@ class PrefillE4m3Consumer {
     float row_max = second ? softmax_.row_max[1] : softmax_.row_max[0];
     if (row_sum == 0.0f) row_max = -INFINITY;  // no visible key
     const int tile_row = row() + (second ? 8 : 0);
-    RowTarget target = end_row<P>(a_.p, tile.item, tile.head, tile.item.row_first + tile_row, row_max, row_sum);
+    RowTarget target =
+        end_row<P>(a_.p, tile.item, tile.head, tile.item.row_first + tile_row, row_max, row_sum);
     target.factor *= params_.v.of(tile.item.seq, tile.head);
     if (threadIdx.x % 4 < 2) store_target(shared_.row_target(tile_row), target);
     __syncwarp();

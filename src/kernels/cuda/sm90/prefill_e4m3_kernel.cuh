@@ -8,8 +8,8 @@ namespace fovea::cuda::sm90 {
 
 /// Strides of params.a.p are those of words of 16 bits: a row of 128 e4m3 is 64 words.
 template <class P>
-__global__ __launch_bounds__(P::kThreads, 1) void prefill_e4m3_kernel(
-    const __grid_constant__ PrefillE4m3Params params) {
+__global__ __launch_bounds__(P::kThreads,
+                             1) void prefill_e4m3_kernel(const __grid_constant__ PrefillE4m3Params params) {
   using Words = typename P::Words;
   extern __shared__ __align__(128) char unaligned[];
   const uint32_t padding = (1024 - shared_address(unaligned) % 1024) % 1024;
@@ -44,8 +44,8 @@ FOVEA_DEVICE void transpose_values(const uint32_t (&key)[16], uint32_t (&chunk)[
     chunk[3][q] = __byte_perm(ab2, cd2, 0x7632);
   }
 }
-/// Where dim d of keys 16 n .. 16 n + 15 of a tile begins in the space, so that TMA's 128-byte swizzle puts it
-/// where PrefillE4m3Consumer::add_values reads it.
+/// Where dim d of keys 16 n .. 16 n + 15 of a tile begins in the space, so that TMA's 128-byte swizzle puts
+/// it where PrefillE4m3Consumer::add_values reads it.
 FOVEA_DEVICE uint32_t transposed_offset(int n, int d) {
   const uint32_t at = static_cast<uint32_t>(n / 2 * 4096 + d / 8 * 256 + n % 2 * 128 + d % 8 * 16);
   return at ^ ((at >> 7 & 7) << 4);

@@ -73,8 +73,8 @@ FOVEA_DEVICE int rescale_threshold_of(float row_max, float scale) {
 }
 
 /// Updates the row max of rows where the maximum grew past the rescale threshold; `lane_max`: this lane's
-/// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`. row_max becomes the
-/// maximum less kOffset.
+/// maxima. Returns whether a row of the warp changed; O must then be rescaled by `factor`. row_max becomes
+/// the maximum less kOffset.
 template <int kThreshold = kRescaleThresholdLog2, int kOffset = 0>
 FOVEA_DEVICE bool update_row_max(const float (&lane_max)[2], SoftmaxState& state, float (&factor)[2]) {
   const bool exceeded =

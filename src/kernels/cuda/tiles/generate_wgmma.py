@@ -7,7 +7,7 @@ import sys
 
 COLUMNS = (8, 16, 32, 64, 80, 96, 128, 160, 176, 192, 256)
 TYPES = (("__half", "f16"), ("__nv_bfloat16", "bf16"))
-E4M3_COLUMNS = (64, 96, 128)
+E4M3_COLUMNS = (64, 96, 128, 160, 192, 224)
 
 
 def wrap(items, indent):
