@@ -53,11 +53,13 @@ class PrefillE4m3Consumer {
     Packed p;
     clear(o);
     softmax_.reset(kAlwaysCheck);
+    if (P::kPingPong && index_ > 0) named_barrier_sync(1 + index_, 256);
     wait_for_query(0);
     mbarrier_wait(shared_.keys_full(0), 0);
     wgmma_fence();
     score(s, 0);
     wgmma_commit();
+    if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     begin_work_tile();
     wgmma_wait<0>();
     wgmma_pin(s);
@@ -70,6 +72,7 @@ class PrefillE4m3Consumer {
       while (is_interior())
         step<true>(s, o, p);
     } while (step<false>(s, o, p));
+    if (P::kPingPong && index_ == 0) named_barrier_sync(1, 256);  // consumes the final barrier arrival
   }
 
  private:
@@ -97,6 +100,7 @@ class PrefillE4m3Consumer {
     const RingPosition<P::kStages> v = k_.slot == 0 ? RingPosition<P::kStages>{P::kStages - 1, k_.phase ^ 1}
                                                     : RingPosition<P::kStages>{k_.slot - 1, k_.phase};
     if (more) mbarrier_wait(shared_.keys_full(k_.slot), k_.phase);
+    if (P::kPingPong) named_barrier_sync(1 + index_, 256);
     wgmma_pin(o);
     wgmma_fence();
     score(s, (work_tile_count_ + (ends ? 1 : 0)) % 2);  // after the last work tile: result unused
@@ -105,6 +109,7 @@ class PrefillE4m3Consumer {
     wgmma_fence();
     add_values(o, p, v.slot);
     wgmma_commit();
+    if (P::kPingPong) named_barrier_arrive(1 + (index_ + 1) % P::kConsumers, 256);
     if (ends) {
       finish_rows();
       ++work_tile_count_;

@@ -9,6 +9,7 @@ struct PrefillE4m3Shape {
   int consumers;
   int tile_keys;
   int stages;
+  bool ping_pong;    ///< as in PrefillShape
   int promote_keys;  ///< O goes from wgmma's accumulators, which keep 14 bits, to fp32 totals so often
 };
 
@@ -46,6 +47,7 @@ struct PrefillE4m3Policy {
   static constexpr int kD = 128, kDv = 128;
   static constexpr bool kWide = false;
   static constexpr int kConsumers = kShape.consumers, kTileKeys = kShape.tile_keys, kStages = kShape.stages;
+  static constexpr bool kPingPong = kShape.ping_pong;
   static constexpr int kPromoteKeys = kShape.promote_keys;
   static_assert(kTileKeys % 32 == 0 && kPromoteKeys % kTileKeys == 0);
   static constexpr int kRows = 64 * kConsumers, kThreads = 128 * (kConsumers + 1);
