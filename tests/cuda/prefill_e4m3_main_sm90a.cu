@@ -1,12 +1,12 @@
-// Check (against fp32 sums) and timing of variants of the e4m3 prefill kernel; in no target yet. Build:
-//   nvcc -std=c++20 -O3 -gencode arch=compute_90a,code=sm_90a -Iinclude -Isrc tests/cuda/prefill_e4m3_main_sm90a.cu
-//   src/kernels/cuda/tiles/tensor_map.cc src/device/cuda/cuda_error.cc -ldl; arguments: 0 (check) or 1 (bench), variant
+// The prefill kernel for e4m3 queries, keys and values, which no backend selects yet: `check` compares it
+// with sums in fp32 over the same e4m3 data, in a kernel of this file; `bench` measures it.
 #include <cuda_fp8.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 #include "fovea/result.h"
 #include "kernels/cuda/sm90/prefill_e4m3_kernel.cuh"
@@ -22,6 +22,8 @@ using namespace fovea::cuda::sm90;
       std::exit(1);                                                          \
     }                                                                        \
   } while (0)
+int failures = 0;
+
 __global__ void fill(uint8_t* p, size_t n, uint32_t seed, float scale) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ull + seed * 0xbf58476d1ce4e5b9ull;
@@ -309,9 +311,13 @@ void check(const char* name, Case c) {
       worst = std::max(worst, std::fabs(e));
     }
   }
+  // e4m3 has 3 bits of mantissa: a P of one key in few is off by 2^-4 at most, and means of many keys by
+  // less.
+  bad |= !(e2 <= 0.03 * 0.03 * r2) || !(lw <= 0.02);
   std::printf("%-22s B%d S%d H%d/%d %s q*%.1f%s: rel L2 %.2e worst %.2e bias %.1e lse %.1e%s\n", name,
               c.batch, c.n, hq, c.heads, c.causal ? "causal" : "full", c.qs, c.flat ? " flat" : "",
-              std::sqrt(e2 / r2), worst, bias / count / 128, lw, bad ? " BAD" : "");
+              std::sqrt(e2 / r2), worst, bias / count / 128, lw, bad ? " FAILED" : "");
+  failures += bad;
   std::fflush(stdout);
   cudaFree(dr), cudaFree(ro), cudaFree(rl);
 }
@@ -331,8 +337,8 @@ void bench(const char* name, Case c) {
   std::fflush(stdout);
 }
 template <class P>
-void all(const char* name, int which) {
-  if (which == 0) {
+void all(const char* name, bool checks) {
+  if (checks) {
     check<P>(name, {1, 128, 1, 1, false, 1, false});
     check<P>(name, {2, 1, 2, 4, true, 1, false});
     check<P>(name, {2, 333, 2, 4, true, 1, false});
@@ -353,19 +359,19 @@ using V =
                           .consumers = C, .tile_keys = N, .stages = S, .ping_pong = kPp, .promote_keys = K},
                       __nv_bfloat16>;
 int main(int argc, char** argv) {
-  const int which = argc > 1 ? std::atoi(argv[1]) : 0;
-#ifdef C_
-  all<V<C_, N_, S_, K_>>("only", which);
-#else
-  const int only = argc > 2 ? std::atoi(argv[2]) : -1;
-  if (only < 0 || only == 0) all<V<2, 128, 3, 1024>>("2x128 promote 1024", which);
-  if (only < 0 || only == 1) all<V<2, 128, 3, 512>>("2x128 promote 512", which);
-  if (only < 0 || only == 2) all<V<2, 192, 2, 960>>("2x192 promote 960", which);
-  if (only < 0 || only == 3) all<V<2, 224, 2, 896>>("2x224 promote 896", which);
-  if (only < 0 || only == 4) all<V<3, 64, 4, 512>>("3x64 promote 512", which);
-  if (only < 0 || only == 5) all<V<3, 96, 3, 768>>("3x96 promote 768", which);
-  if (only < 0 || only == 6) all<V<2, 192, 2, 960 << 10>>("2x192 no promotion", which);
-  if (only < 0 || only == 7) all<V<2, 128, 3, 1024, true>>("2x128 ping-pong", which);
-  if (only < 0 || only == 8) all<V<2, 192, 2, 960, true>>("2x192 ping-pong", which);
-#endif
+  int devices = 0, major = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major != 9) {
+    std::puts("SKIPPED: no device of compute capability 9.0");
+    return 77;
+  }
+  const std::string_view mode = argc == 2 ? argv[1] : "";
+  if (mode != "check" && mode != "bench") {
+    std::fprintf(stderr, "usage: cuda_prefill_e4m3 check|bench\n");
+    return 2;
+  }
+  all<V<3, 96, 3, 768>>("3 x 64 rows, 96 keys", mode == "check");
+  all<V<2, 192, 2, 960>>("2 x 64 rows, 192 keys", mode == "check");
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
 }

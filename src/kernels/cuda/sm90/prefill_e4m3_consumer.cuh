@@ -149,7 +149,7 @@ class PrefillE4m3Consumer {
   FOVEA_DEVICE void release_keys() const {
     if (leader()) mbarrier_arrive(PrefillShared<Words>::empty_of(shared_.keys_full(k_.slot)));
     if (!kInterior && is_last() && leader())
-      mbarrier_arrive(PrefillShared<Words>::empty_of(shared_.query_full(work_tile_count_ % 2)));
+      mbarrier_arrive(PrefillShared<Words>::empty_of(shared_.query_full(work_tile_count_ % 2, 0)));
   }
   /// Scores -> probabilities. Returns whether O must be rescaled by `factor`.
   template <bool kInterior>
@@ -186,7 +186,7 @@ class PrefillE4m3Consumer {
   }
   FOVEA_DEVICE bool leader() const { return threadIdx.x % 128 == 0; }
   FOVEA_DEVICE void wait_for_query(uint32_t number) const {
-    mbarrier_wait(shared_.query_full(number % 2), number / 2 & 1);
+    mbarrier_wait(shared_.query_full(number % 2, 0), number / 2 & 1);
   }
   static FOVEA_DEVICE void clear(Output& o) {
 #pragma unroll

@@ -1,5 +1,6 @@
 #pragma once
-// Written by generate_wgmma.py: wgmma m64 n N k32 of e4m3, whose operands are K-major, as in wgmma_shapes.cuh.
+// Written by generate_wgmma.py: wgmma m64 n N k32 of e4m3, whose operands are K-major, as in
+// wgmma_shapes.cuh.
 // clang-format off
 #include "kernels/cuda/tiles/wgmma_shapes.cuh"
 
