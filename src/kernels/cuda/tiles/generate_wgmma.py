@@ -69,7 +69,8 @@ FILES = {
          "// registers. kTransA, kTransB: that operand is MN-major. Without `accumulate`, d is overwritten."),
         "wgmma.cuh", TYPES, COLUMNS, ("template <class T, int kColumns>", "struct Wgmma;")),
     "wgmma_e4m3.cuh": header(
-        ("// Written by generate_wgmma.py: wgmma m64 n N k32 of e4m3, whose operands are K-major, as in wgmma_shapes.cuh.",),
+        ("// Written by generate_wgmma.py: wgmma m64 n N k32 of e4m3, whose operands are K-major, as in",
+         "// wgmma_shapes.cuh."),
         "wgmma_shapes.cuh", (("E4m3", "e4m3"),), E4M3_COLUMNS, ("struct E4m3;  ///< names the type",)),
 }
 
