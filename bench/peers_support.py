@@ -171,7 +171,7 @@ def output_of(*command):
 
 def describe_machine():
     import fovea
-    smi = output_of("nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader").split(", ")
+    smi = output_of("nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader").splitlines()[0].split(", ")
     commit = ROOT / "COMMIT"  # for a tree without its git history
     return {
         "date": datetime.date.today().isoformat(),
