@@ -188,6 +188,7 @@ std::optional<Reason> check_cuda_kernels(const BackendInfo& info, const Attentio
                                          const DeviceInfo& device, Phase phase) {
   auto needed = cuda::check_device_kernels(info, spec, device, phase);
   if (!needed) return {};
+  if (cuda::is_x_packed(spec)) return Reason{std::move(*needed), {}};
   return Reason{std::move(*needed),
                 spec.use_mla ? "--attention-backend TRITON_MLA: its kernels need at most 99 KiB a block"
                              : "--attention-backend TRITON_ATTN: its kernels need at most 99 KiB a block"};
