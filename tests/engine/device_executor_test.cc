@@ -201,7 +201,7 @@ TEST(DeviceDrafts, OfNgramsChangeNoAnswer) {
       if (setup.overlap.open_steps == 1 && !adaptive) {  // else rows without a draft leave others no place
         Config host = setup;
         host.ngram.reset();
-        host.drafter = [min = min, max = max] { return std::make_unique<NgramDrafter>(min, max); };
+        host.drafter = [least = min, most = max] { return std::make_unique<NgramDrafter>(least, most); };
         DeviceEngine by_host(host);
         EXPECT_EQ(by_host.run(requests), want);
         const SpeculativeCounts expected = by_host.core().stats().speculative;
